@@ -6,7 +6,7 @@ ends when Meta-World first reports success, which is how its own evaluation coun
 steps.
 
 Pictures are drawn by MuJoCo without a screen, on CPUs by Mesa. Shadows, reflections and multisampling are
-off: a picture then takes 6 ms instead of 125.
+off, and small pictures are drawn with simpler meshes: a picture then takes 3 ms instead of 125.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from distrl.workers.envs.base import Frame, StepResult
 AXES = 4
 UPSIDE_DOWN = frozenset({"corner2"})
 """Cameras whose pictures are turned round."""
+SMALL = 128
+"""Pictures of up to so many pixels, in which a centimetre can hardly be seen, are drawn with simpler meshes."""
+_CELL_M = 0.01
 _INSTALL = "Install the extra: pip install 'distrl[vla]'."
 _DRIVERS = "Install Mesa (Debian: apt install libegl1 libgl1-mesa-dri); or set MUJOCO_GL=osmesa (libosmesa6)."
 
@@ -187,6 +190,8 @@ class _Arm:
         half = math.tan(math.radians(model.cam_fovy[camera] / 2)) / view.zoom
         model.cam_fovy[camera] = 2 * math.degrees(math.atan(half))
         model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
+        if view.size <= SMALL:
+            _simplify(model)
         try:
             renderer = self._mujoco.Renderer(model, view.size, view.size)
         except Exception as error:  # of the OpenGL library: whatever it raises, there are no pictures
@@ -237,6 +242,24 @@ class _Arm:
 
     def close(self) -> None:
         self._renderer.close()
+
+
+def _simplify(model: Any) -> None:
+    """Merges vertices of meshes that are in one centimetre cell: a fifth of the faces is left to draw.
+
+    Physics does not read faces, so nothing but pictures changes.
+    """
+    for mesh in range(model.nmesh):
+        start, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
+        cells = np.floor(model.mesh_vert[start : start + count] / _CELL_M)
+        _, first, cell = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+        start, count = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
+        merged = first[cell.reshape(-1)][model.mesh_face[start : start + count]]
+        is_kept = np.all(merged != np.roll(merged, 1, axis=1), axis=1)
+        model.mesh_facenum[mesh] = left = int(is_kept.sum())
+        for faces in (model.mesh_facenormal, model.mesh_facetexcoord):
+            faces[start : start + left] = faces[start : start + count][is_kept]
+        model.mesh_face[start : start + left] = merged[is_kept]
 
 
 def load() -> Any:

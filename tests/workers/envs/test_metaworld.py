@@ -78,6 +78,22 @@ def test_rows_are_held_for_repeat_steps_and_move_the_hand_their_way(env: MetaWor
 
 
 @pytest.mark.needs("metaworld")
+def test_simpler_meshes_change_pictures_a_little_and_motions_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = []
+    for small in (128, 0):
+        monkeypatch.setattr(metaworld, "SMALL", small)
+        env = MetaWorldEnv(size=48, repeat=10)
+        env.reset(task())
+        shown.append(env.step(Action.move([(0.0, 1.0, -1.0, 1.0)] * 3)).frame)
+        env.close()
+    assert shown[0].state == shown[1].state
+    changed = np.abs(pixels(shown[0]) - pixels(shown[1])).max(axis=2) > 20
+    assert 0 < changed.mean() < 0.05
+
+
+@pytest.mark.needs("metaworld")
 def test_an_episode_ends_at_the_limit_even_without_motions() -> None:
     env = MetaWorldEnv(size=32, repeat=4, limit=10)
     env.reset(task())

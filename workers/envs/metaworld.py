@@ -33,7 +33,7 @@ AXES = 4
 UPSIDE_DOWN = frozenset({"corner2"})
 """Cameras whose pictures are turned round."""
 SMALL = 128
-"""Pictures of up to so many pixels, in which a centimetre can hardly be seen, are drawn with simpler meshes."""
+"""Pixels up to which pictures are drawn with simpler meshes: a centimetre can hardly be seen there."""
 _CELL_M = 0.01
 _INSTALL = "Install the extra: pip install 'distrl[vla]'."
 _DRIVERS = "Install Mesa (Debian: apt install libegl1 libgl1-mesa-dri); or set MUJOCO_GL=osmesa (libosmesa6)."

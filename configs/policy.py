@@ -96,8 +96,8 @@ class ArmConfig(ChatPolicyConfig):
 
     kind: Literal["arm"] = "arm"
     max_prompt_tokens: Count = 1024
-    image_size: Size = (80, 80)
-    channels: Annotated[int, Field(ge=2)] = 48
+    image_size: Size = (64, 64)
+    channels: Annotated[int, Field(ge=4, multiple_of=4)] = 32
     d_model: Count = 256
     chunk: Count | None = None
     axes: Count | None = None

@@ -1,13 +1,14 @@
 """The embedded policy of robot arms: a small convolutional network that writes a whole chunk in one pass.
 
-    picture ─► convolutions, scaled by the sentence ─► keypoints ┐
-    sentence ─► mean of its words' vectors ──────────────────────┼─► layers ─► chunk × axes softmaxes
-    state ─► a layer ────────────────────────────────────────────┘
+    picture ─► convolutions, scaled by the sentence ─► cells, keypoints ┐
+    sentence ─► mean of its words' vectors ─────────────────────────────┼─► layers ─► chunk × axes softmaxes
+    state ─► a layer ───────────────────────────────────────────────────┘
 
 It reads prompts of the agent `arm` as text: a prompt's tokens are the bytes of its UTF-8. All numbers of a
 chunk are drawn at once, each from a softmax over its bins (parallel decoding, OpenVLA-OFT, Kim et al. 2025),
 so that log π of a chunk is the sum of theirs. Keypoints are the expected places of softmaxes over the picture
-(Levine et al. 2016).
+(Levine et al. 2016). The camera does not move, so what is in each cell of the picture is read by weights of its
+own.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MAX_WORDS, MAX_STATE = 32, 32
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
 _UNKNOWN = 1  # the vector of words that are not in the vocabulary; 0 is padding
 _DISGUISED = 0.1  # share of the words that cloning reads as unknown
-_SHIFT = 4  # pixels that cloning moves a picture by
+_GROUPS = 4  # of channels that are normalised together
 _UNITS = 5.0  # in what measurements are read: metres of an arm are small numbers
 _PROMPT = re.compile(r"Task: ([^\n]*)(?:\nState: ([-0-9. ]*))?")
 
@@ -91,11 +92,15 @@ class ArmPolicy(Policy):
                 nn.Conv2d(3, c // 2, 5, stride=2, padding=2), nn.ReLU(),
                 nn.Conv2d(c // 2, c, 3, stride=2, padding=1), nn.ReLU(),
             )  # fmt: skip
+            self.even = nn.GroupNorm(_GROUPS, c)
             self.search = nn.ModuleList(nn.Conv2d(c, c, 3, padding=1) for _ in range(2))
             self.scale = nn.Linear(c, 4 * c)
             nn.init.zeros_(self.scale.weight)
             nn.init.zeros_(self.scale.bias)
             self.points = nn.Conv2d(c, c, 1)
+            self.shrink = nn.Conv2d(c, c, 3, stride=2, padding=1)
+            width, height = (-(-side // 8) for side in config.image_size)
+            self.read_cells = nn.Linear(c * width * height, d)
             self.read_state = nn.Linear(MAX_STATE, c)
             self.join = nn.Linear(5 * c, d)
             self.layers = nn.ModuleList(
@@ -173,7 +178,7 @@ class ArmPolicy(Policy):
 
     @contextmanager
     def augmented(self) -> Iterator[None]:
-        """Moves pictures by some pixels, and reads some words as unknown ones."""
+        """Reads some words as unknown ones."""
         self._is_augmented = True
         try:
             yield
@@ -188,12 +193,11 @@ class ArmPolicy(Policy):
         pixels = torch.stack(batch.images.flat).to(self.device)
         words, state = self._read(batch)
         if self._is_augmented:
-            pixels = _shifted(pixels)
             is_hidden = (torch.rand(words.shape) < _DISGUISED).to(words.device) & (words > 0)
             words = words.masked_fill(is_hidden, _UNKNOWN)
         count = (words > 0).sum(1, keepdim=True).clamp(min=1)
         sentence = self.table(words).sum(1) / count.sqrt()
-        features: Tensor = self.look(pixels.to(sentence.dtype).div_(127.5).sub_(1.0))
+        features: Tensor = self.even(self.look(pixels.to(sentence.dtype).div_(127.5).sub_(1.0)))
         scales = self.scale(sentence)[..., None, None].chunk(4, dim=1)
         for layer, factor, shift in zip(self.search, scales[:2], scales[2:], strict=True):
             features = features + F.relu(layer(features) * (1 + factor) + shift)
@@ -202,7 +206,8 @@ class ArmPolicy(Policy):
         grid = torch.cartesian_prod(rows, columns)  # [H · W, 2]
         places = (heat.softmax(-1) @ grid).flatten(1)
         seen = [places, heat.amax(-1), sentence, self.read_state(state)]
-        states: Tensor = self.join(torch.cat(seen, dim=1))
+        cells = F.relu(self.shrink(features)).flatten(1)
+        states: Tensor = self.join(torch.cat(seen, dim=1)) + self.read_cells(cells)
         for block in self.layers:
             states = states + block(states)
         return self.norm(states)  # type: ignore[no-any-return]
@@ -278,13 +283,3 @@ def _read(prompt: bytes) -> tuple[list[str], list[float]]:
         return [], []
     numbers = re.findall(r"-?\d+\.\d+", found[2] or "")[:MAX_STATE]
     return re.findall(r"\w+", found[1].lower())[:MAX_WORDS], [float(number) for number in numbers]
-
-
-def _shifted(pixels: Tensor) -> Tensor:
-    """[N, 3, H, W] pictures, each moved by up to `_SHIFT` pixels; its edges are repeated."""
-    height, width = pixels.shape[2:]
-    padded = F.pad(pixels.float(), (_SHIFT,) * 4, mode="replicate").to(pixels.dtype)
-    places = torch.randint(2 * _SHIFT + 1, (len(pixels), 2)).tolist()
-    return torch.stack(
-        [one[:, y : y + height, x : x + width] for one, (y, x) in zip(padded, places, strict=True)]
-    )

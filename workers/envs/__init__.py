@@ -51,7 +51,7 @@ def build_env(
 
 
 def simulator_of(config: EnvConfig) -> str:
-    """The packages and versions that results depend on, as the environment's class says; "" if it does not."""
+    """The packages and versions that results depend on, as the environment says; "" if it does not."""
     simulator = getattr(choose(ENVS, config.kind, config.import_path), "simulator", None)
     return "" if simulator is None else str(simulator())
 

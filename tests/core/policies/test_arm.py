@@ -110,11 +110,11 @@ def test_it_reads_every_number_of_the_state_and_other_rows_change_nothing() -> N
     assert [scores_of(policy, text)[0] for text in texts] == pytest.approx(together[:3], abs=1e-4)
 
 
-def test_cloning_moves_pictures_and_hides_words_and_nothing_else_does() -> None:
+def test_cloning_hides_words_and_nothing_else_does() -> None:
     policy = make()
     plain = scores_of(policy, PROMPTS[0])
     with policy.augmented():
-        assert len({scores_of(policy, PROMPTS[0])[0] for _ in range(5)}) > 1
+        assert len({scores_of(policy, PROMPTS[0])[0] for _ in range(20)}) > 1
     assert scores_of(policy, PROMPTS[0]) == plain
 
 

@@ -7,8 +7,7 @@
 It reads prompts of the agent `arm` as text: a prompt's tokens are the bytes of its UTF-8. All numbers of a
 chunk are drawn at once, each from a softmax over its bins (parallel decoding, OpenVLA-OFT, Kim et al. 2025),
 so that log π of a chunk is the sum of theirs. Keypoints are the expected places of softmaxes over the picture
-(Levine et al. 2016). The camera does not move, so what is in each cell of the picture is read by weights of its
-own.
+(Levine et al. 2016). The camera does not move, so each cell of the picture has weights of its own, too.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
     "simulate": {"latency": {"median_s": 0.1}, "update_s": 0.1},
     "learner": {
         "episodes": 12, "batch_trajectories": 4, "updates_per_episode": 0.5, "min_replay": 4,
-        "publish_every": 1, "eval_every": 4, "eval_episodes": 2, "keep_best": False, "max_new_tokens": 4,
+        "publish_every": 1, "eval_every": 4, "eval_episodes": 2, "keep_best": False, "max_new_tokens": 8,
         "demonstrations": {
             "episodes": 6, "updates": 4, "critic_updates": 2, "noise": 0.3, "dagger": 0.5, "rehearsal": 0.3,
         },
@@ -95,7 +95,7 @@ def test_an_arm_of_meta_world_learns(tmp_path: Path) -> None:
     found = simulate(
         tmp_path,
         CONFIG | {"env": env, "agent": agent, "tasks": suite},
-        *("learner.max_new_tokens=8", "learner.demonstrations.dagger=0", "learner.eval_episodes=1"),
+        *("learner.demonstrations.dagger=0", "learner.eval_episodes=1"),
     )
     check_records(found, Purpose.TRAIN, axes=4, bins=21, chunk=2)
     demonstrations = [one for one in found if one.purpose is Purpose.DEMO]

@@ -50,7 +50,7 @@ class GuiRun:
         environment = choose(ENVS, env.kind, env.import_path)
         if not config.devices.pool:
             check_options(environment, env.options, "env")
-        if env.import_path is None and env.kind in ("phone", "browser", "two_screens"):
+        if env.import_path is None and env.kind in ("phone", "browser", "two_screens", "metaworld"):
             self._try_options()
         agent = build_agent(config.agent)
         lists_elements = not isinstance(environment, type) or hasattr(environment, "elements")

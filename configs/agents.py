@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distrl.configs.policy import HubConfig
+from distrl.configs.policy import ArmConfig, HubConfig
 from distrl.configs.section import Count, NonNegative, Positive, Section
 from distrl.core.published import coordinates_of, published
 
@@ -15,6 +15,8 @@ GUI_MODELS = ("ui-tars", "autoglm", "mai-ui", "gui-owl", "holo", "ui-venus")
 CHAT_AGENTS = ("androidworld", "mobile-use", *GUI_MODELS)
 OWN_TOKENS = {"ui-tars": ["<|box_start|>", "<|box_end|>"]}
 """Special tokens that are part of an agent's notation."""
+ARM_SHAPE = {"chunk": 8, "axes": 4, "bins": 21}
+"""The shape of a motion by default; see `distrl.workers.agents.arm`."""
 ONE_PROMPT = {
     "tiny": "reads one prompt at a time",
     "reader": "reads one prompt at a time",
@@ -27,9 +29,9 @@ class AgentConfig(Section):
     """The agent, which writes prompts and parses answers.
 
     `kind` is the name of a built-in agent (docs/models.md): autoui, elements, mobile-use, androidworld,
-    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, or auto, which means that of a published model by the
-    name of `policy.model`. `import_path` is your own class instead, as "pkg.mod:Name". `options` are the
-    keyword arguments of the class.
+    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, arm (docs/environments.md), or auto, which means that
+    of a published model by the name of `policy.model`. `import_path` is your own class instead, as
+    "pkg.mod:Name". `options` are the keyword arguments of the class.
     """
 
     kind: str = "autoui"
@@ -83,7 +85,8 @@ def agent_of_model(agent: _Agent, model: str, within: str = "", names: str = "po
 
 
 def settle_agent(config: Config) -> None:
-    """Replaces `agent.kind: auto` by the agent of the model, and gives the policy the agent's own tokens."""
+    """Replaces `agent.kind: auto` by the agent of the model, and gives the policy the agent's own tokens, or
+    its shape of motions."""
     prompted = config.evaluate.prompted
     if prompted.agent.kind == "auto" and prompted.agent.import_path is None:
         prompted.agent = agent_of_model(
@@ -96,6 +99,10 @@ def settle_agent(config: Config) -> None:
         bounds = {name: getattr(policy, name, None) for name in ("min_pixels", "max_pixels")}
         if coordinates_of(config.agent) == "absolute" and "resize" not in options and any(bounds.values()):
             options["resize"] = {name: bound for name, bound in bounds.items() if bound}
+    if isinstance(policy, ArmConfig):
+        shape = {**ARM_SHAPE, **(agent.options if agent.kind == "arm" else {})}
+        missing = {name: shape[name] for name in ARM_SHAPE if getattr(policy, name) is None}
+        config.policy = policy.model_copy(update=missing)
     if isinstance(policy, HubConfig) and policy.own_tokens is None and agent.import_path is None:
         config.policy = policy.model_copy(update={"own_tokens": OWN_TOKENS.get(config.agent.kind, [])})
 
@@ -110,6 +117,15 @@ def check_agent(config: Config) -> None:
             f"policy.kind=reader reads only prompts of agent.kind elements, not {agent.kind}; set agent.kind "
             "to elements"
         )
+    if (policy.kind == "arm" and agent.kind != "arm") or (
+        agent.kind == "arm" and policy.kind in ("tiny", "reader", "autoui")
+    ):
+        raise ValueError(
+            f"policy.kind={policy.kind} does not read prompts of agent.kind {agent.kind}; set both to arm, "
+            "or policy.kind to hub"
+        )
+    if isinstance(policy, ArmConfig):
+        _check_arm(config, policy)
     if policy.kind in ("tiny", "autoui"):
         shows = "shows no picture, but policy.kind={} needs one; set {}"
         if agent.kind == "elements":
@@ -149,3 +165,20 @@ def check_agent(config: Config) -> None:
                     f"reads points at agent.options.resize.{name}={resize.get(name)}; set both to the same "
                     "value"
                 )
+
+
+def _check_arm(config: Config, policy: ArmConfig) -> None:
+    """Rejects an agent that does not write the policy's motions, and answers that are too short for them."""
+    shape = {**ARM_SHAPE, **config.agent.options}
+    for name in ARM_SHAPE:
+        if getattr(policy, name) != shape[name]:
+            raise ValueError(
+                f"policy.{name}={getattr(policy, name)} is not agent.options.{name}={shape[name]}; remove "
+                f"policy.{name}"
+            )
+    wanted = shape["chunk"] * shape["axes"]
+    if config.learner.max_new_tokens < wanted:
+        raise ValueError(
+            f"learner.max_new_tokens={config.learner.max_new_tokens} is less than the {wanted} numbers of a "
+            f"motion (agent.options chunk · axes); set it to {wanted}"
+        )

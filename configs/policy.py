@@ -85,6 +85,25 @@ class ReaderConfig(ChatPolicyConfig):
     d_ff: Count = 128
 
 
+class ArmConfig(ChatPolicyConfig):
+    """The embedded policy of robot arms: a convolutional network that writes all numbers of a motion at once.
+
+    `image_size` is the size to which pictures are scaled, [width, height] in pixels. `channels` is the number
+    of channels of the convolutions, and `d_model` the width of the layers after them. `chunk`, `axes` and
+    `bins` are the shape of a motion; null means that of the agent `arm`. A token of a prompt is a byte of its
+    text.
+    """
+
+    kind: Literal["arm"] = "arm"
+    max_prompt_tokens: Count = 1024
+    image_size: Size = (64, 64)
+    channels: Annotated[int, Field(ge=4, multiple_of=4)] = 32
+    d_model: Count = 256
+    chunk: Count | None = None
+    axes: Count | None = None
+    bins: Annotated[int, Field(ge=2)] | None = None
+
+
 class PretrainedConfig(ChatPolicyConfig):
     """Common keys of models that are loaded with transformers. Without `lora` the whole language model is
     trained.
@@ -200,7 +219,7 @@ class CustomPolicyConfig(ChatPolicyConfig):
     options: dict[str, Any] = {}
 
 
-ChatPolicy = TinyConfig | ReaderConfig | HubConfig | AutoUIConfig | CustomPolicyConfig
+ChatPolicy = TinyConfig | ReaderConfig | ArmConfig | HubConfig | AutoUIConfig | CustomPolicyConfig
 PolicyConfig = Annotated[ChatPolicy | GaussianConfig, Field(discriminator="kind"), one_of("tiny")]
 
 

@@ -1,4 +1,4 @@
-"""Actions as environments understand them: what a finger, a keyboard or the agent itself can do.
+"""Actions as environments understand them: what a finger, a keyboard, an arm or the agent itself can do.
 
 Points are (x, y) fractions of the screen, 0 at the left and top edge, 1 at the right and bottom edge.
 How an agent *writes* an action (AutoUI text, tool-call JSON) is the agent's codec, not this file.
@@ -6,6 +6,7 @@ How an agent *writes* an action (AutoUI text, tool-call JSON) is the agent's cod
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Annotated
 
@@ -13,6 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Point = tuple[Fraction, Fraction]
+MAX_ROWS, MAX_AXES = 64, 32
+"""The largest motion."""
+Number = Annotated[float, Field(ge=-1.0, le=1.0, allow_inf_nan=False)]
+Motion = Annotated[
+    tuple[Annotated[tuple[Number, ...], Field(min_length=1, max_length=MAX_AXES)], ...],
+    Field(max_length=MAX_ROWS),
+]
 
 
 class ActionKind(str, Enum):
@@ -28,6 +36,7 @@ class ActionKind(str, Enum):
     ENTER = "enter"
     OPEN_APP = "open_app"
     ANSWER = "answer"
+    MOTION = "motion"
     WAIT = "wait"
     COMPLETE = "complete"
     IMPOSSIBLE = "impossible"
@@ -50,6 +59,8 @@ class Action(BaseModel):
         text: What is typed (`type`), the app's name (`open_app`), the answer to the user (`answer`, which
             leaves the screen alone), or the model text that could not be understood (`invalid`).
         reason: Why an `invalid` action is invalid.
+        motion: Rows of a `motion`, in the order in which they are executed, each with a number in [-1, 1] for
+            every axis of the arm.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,6 +70,7 @@ class Action(BaseModel):
     to: Point | None = None
     text: str = ""
     reason: str = ""
+    motion: Motion = ()
 
     @model_validator(mode="after")
     def _has_its_fields(self) -> Action:
@@ -66,6 +78,10 @@ class Action(BaseModel):
             raise ValueError(f"{self.kind.value} needs a point")
         if self.kind is ActionKind.SWIPE and self.to is None:
             raise ValueError("swipe needs an end point")
+        if self.kind is ActionKind.MOTION and not self.motion:
+            raise ValueError("motion needs rows")
+        if len({len(row) for row in self.motion}) > 1:
+            raise ValueError("the rows of a motion have different lengths")
         return self
 
     @property
@@ -87,6 +103,11 @@ class Action(BaseModel):
     def type_text(cls, text: str) -> Action:
         """Type `text` into the focused field."""
         return cls(kind=ActionKind.TYPE, text=text)
+
+    @classmethod
+    def move(cls, motion: Iterable[Iterable[float]]) -> Action:
+        """A motion of an arm, row by row."""
+        return cls(kind=ActionKind.MOTION, motion=tuple(tuple(row) for row in motion))
 
     @classmethod
     def invalid(cls, text: str, reason: str) -> Action:

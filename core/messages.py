@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal, Union, get_args
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
-from distrl.core.actions import ActionKind
+from distrl.core.actions import MAX_AXES, MAX_ROWS, ActionKind
 from distrl.core.errors import ProtocolError, StoreError
 from distrl.core.slot_view import DeviceView, Elapsed, Hand, SlotView
 from distrl.core.transfer import Transfer
@@ -75,6 +75,9 @@ MAX_ELEMENTS = 512
 
 MAX_ELEMENT_TEXT = 1000
 """Characters of each text of an element."""
+
+MAX_STATE = 256
+"""Numbers of an arm's state."""
 
 MAX_PICTURE_BYTES = 128 * 2**10
 """Of a slot's picture for people who watch."""
@@ -755,6 +758,12 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
     for point in (step.action.point, step.action.to):
         for fraction in point or ():
             yield "action: a coordinate", fraction, 0, 1
+    yield "the number of rows of a motion", len(step.action.motion), 0, MAX_ROWS
+    for row in step.action.motion:
+        axes = max(1, len(step.action.motion[0]))
+        yield "the number of axes of a motion", len(row), axes, min(axes, MAX_AXES)
+        yield "motion: the smallest number", min(row, default=0), -1, 1
+        yield "motion: the largest number", max(row, default=0), -1, 1
     yield from _bounded_on(step.observation)
     yield "the number of chats", len(step.chats), 0, MAX_CHATS
     for chat in step.chats:
@@ -776,6 +785,9 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
 def _bounded_on(screen: Observation) -> Iterator[tuple[str, float, float, float]]:
     for size in (screen.width, screen.height, screen.distance or 0):
         yield "observation: a size or the distance", size, 0, MAX_TOKEN
+    yield "the length of the state", len(screen.state), 0, MAX_STATE
+    for number in screen.state:
+        yield "state: a number", number, -MAX_SUM, MAX_SUM
     if not screen.elements:
         return
     yield "the number of elements", len(screen.elements), 0, MAX_ELEMENTS

@@ -210,6 +210,7 @@ class ActionRecord(Record):
     to: tuple[Number, Number] | None = None
     text: str = ""
     reason: str = ""
+    motion: tuple[tuple[Number, ...], ...] = ()
 
 
 Flag = Literal[
@@ -262,6 +263,7 @@ class Observation(Record):
             measurements only: no agent sees it.
         elements: What is on the screen, if the agent reads it or `worker.elements` records it; None where not
             requested or not readable.
+        state: What an arm measures of itself (proprioception), if the environment reports it.
     """
 
     image: str
@@ -271,6 +273,7 @@ class Observation(Record):
     distance: int | None = None
     elements: tuple[Element, ...] | None = None
     marked: str = ""
+    state: tuple[Number, ...] = ()
 
     @property
     def shown(self) -> str:

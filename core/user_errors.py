@@ -198,6 +198,7 @@ EXTRAS = {
         "deepspeed": "deepspeed",
         "browser": "miniwob",
         "gym": "gymnasium",
+        "vla": "metaworld",
         "trackio": "trackio",
         "wandb": "wandb",
         "mlflow": "mlflow",

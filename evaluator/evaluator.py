@@ -27,7 +27,7 @@ from distrl.evaluator.results import (
 from distrl.evaluator.runner import Actor, Attempt, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_tasks
-from distrl.workers.envs import seed_is_instance
+from distrl.workers.envs import seed_is_instance, simulator_of
 from distrl.workers.episode import PolicyClient
 
 
@@ -69,6 +69,7 @@ class Evaluator:
             env=config.env.model_dump(mode="json"),
             agent=config.agent.model_dump(mode="json"),
             rewards=config.worker.rewards.model_dump(mode="json", exclude={"source"}),
+            simulator=simulator_of(config.env),
             tasks=tasks_digest(self._tasks),
         )
         self._stop = stop or threading.Event()

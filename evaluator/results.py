@@ -83,7 +83,10 @@ class Subject(Record):
 
 
 class EvaluationSpec(Record):
-    """The specification of an evaluation; `tasks` is the `tasks_digest`, `episodes` the limit per split."""
+    """The specification of an evaluation; `tasks` is the `tasks_digest`, `episodes` the limit per split.
+
+    `simulator` has the versions that results depend on, if the environment names them.
+    """
 
     suite: str
     splits: tuple[str, ...]
@@ -95,6 +98,7 @@ class EvaluationSpec(Record):
     env: dict[str, Any] = {}
     agent: dict[str, Any] = {}
     rewards: dict[str, Any] = {}
+    simulator: str = ""
     tasks: str = ""
 
 

@@ -15,9 +15,7 @@ from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import Env
 
 KINDS = tuple(
-    kind
-    for kind in ActionKind
-    if kind not in (ActionKind.DOUBLE_TAP, ActionKind.OPEN_APP, ActionKind.ANSWER, ActionKind.INVALID)
+    kind for kind in ActionKind if kind.value not in ("double_tap", "open_app", "answer", "motion", "invalid")
 )
 """The kinds of action that most agents' notations can write."""
 MAX_LETTERS = 8
@@ -68,7 +66,8 @@ class Demonstrator:
         wanted = call(Action, self._env.expert_action)
         text = call(str, self._agent.format, wanted, screen)
         is_noisy = self._rng.random() < self._noise
-        action = random_action(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
+        draw = getattr(self._agent, "random_action", random_action)
+        action = draw(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
         if self._policy is not None and not action.is_terminal:
             own = self._policy.ask(prompt).completion.text
             played = call(Action, self._agent.parse, own, screen)
@@ -101,8 +100,8 @@ class RandomActor:
     """Acts at random, whatever the goal and the screen: the baseline that sees nothing.
 
     Kinds are uniform over those of `KINDS` that the agent's notation has, which include the claims that the
-    episode is over, and points over the screen; typed text is one to `MAX_LETTERS` lower-case letters. Its
-    chats have no tokens.
+    episode is over, and points over the screen; typed text is one to `MAX_LETTERS` lower-case letters. An
+    agent with `random_action` draws its own. Its chats have no tokens.
     """
 
     def __init__(self, agent: Agent, rng: random.Random) -> None:
@@ -121,6 +120,9 @@ class RandomActor:
         return answer(prompt, text), call(Action, self._agent.parse, text, screen)
 
     def _draw(self) -> Action:
+        if (draw := getattr(self._agent, "random_action", None)) is not None:
+            drawn: Action = draw(self._rng)
+            return drawn
         kind = self._rng.choice(self._kinds)
         if kind is ActionKind.SWIPE:
             return Action.swipe(self._point(), self._point())

@@ -450,11 +450,14 @@ def observe(frame: Frame, config: WorkerConfig) -> tuple[Observation, bytes]:
     if config.screenshot_format == "none" and frame.screen.key is not None:
         mark = random.Random(hash(frame.screen.key)).randbytes(16 * 3) * BLANK[1]
         data = encode(Image.frombytes("RGB", BLANK, mark), "png")
-        return Observation(image=image_digest(data), width=BLANK[0], height=BLANK[1], app=frame.app), data
+        return _observation(frame, image_digest(data), BLANK), data
     take = _encoded if frame.screen.key is not None else _encoded.__wrapped__
     shot = take(_Shot(frame.screen, config.screenshot_format))
-    width, height = shot.size
-    return Observation(image=shot.digest, width=width, height=height, app=frame.app), shot.data
+    return _observation(frame, shot.digest, shot.size), shot.data
+
+
+def _observation(frame: Frame, digest: str, size: tuple[int, int]) -> Observation:
+    return Observation(image=digest, width=size[0], height=size[1], app=frame.app, state=frame.state)
 
 
 def encode(image: Image.Image, image_format: str) -> bytes:

@@ -147,12 +147,13 @@ def count_repeats(history: Sequence[TimeStep], action: AnyAction, screen: str) -
 
 
 def same_action(first: AnyAction, second: AnyAction) -> bool:
-    """Whether two actions are of one kind, in (nearly) one place, with the same text."""
+    """Whether two actions are of one kind, in (nearly) one place, with the same text and motion."""
     return (
         first.kind == second.kind
         and first.text == second.text
         and is_near(first.point, second.point)
         and is_near(first.to, second.to)
+        and first.motion == second.motion
     )
 
 

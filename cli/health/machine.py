@@ -31,6 +31,7 @@ class Need(str, Enum):
     MINIWOB = "miniwob"
     ANDROID_WORLD = "android_world"
     GYM = "gym"
+    VLA = "vla"
     TRAINING = "training"
     REPORTS = "reports"
     VLLM = "vllm"
@@ -71,6 +72,7 @@ EXTRA_OF = {
     "training": (Need.TRAINING, "train"),
     "reports": (Need.REPORTS, "report"),
     "control": (Need.GYM, "gym"),
+    "robot arms": (Need.VLA, "vla"),
     "browser tasks": (Need.MINIWOB, "browser"),
     "deepspeed": (Need.DEEPSPEED, "deepspeed"),
 }

@@ -36,6 +36,7 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
             Need.ANDROID_WORLD: env == "android_world",
             Need.BROWSER: is_browser,
             Need.MINIWOB: is_miniwob,
+            Need.VLA: env == "metaworld",
         }
         found |= {need for need, is_needed in needed.items() if is_needed}
     if not is_worker:

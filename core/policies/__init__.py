@@ -26,6 +26,7 @@ POLICIES = {
     "tiny": "distrl.core.policies.tiny:TinyPolicy",
     "hub": "distrl.core.policies.hub:HubPolicy",
     "reader": "distrl.core.policies.reader:ReaderPolicy",
+    "arm": "distrl.core.policies.arm:ArmPolicy",
 }
 
 

@@ -313,6 +313,8 @@ def token_names(file: Path) -> Callable[[int], str] | None:
         if (embedded := ActionTokenizer.load(file.parent)) is not None:
             names = dict(enumerate(embedded.tokens))
             return lambda token: names.get(token, str(token))
+        if json.loads(file.read_text(encoding="utf-8")).get("kind") == "arm":
+            return str  # numbers of bins
         if (words := saved_words(file.parent)) is not None:
             from distrl.core.policies.reader import Blocks
 

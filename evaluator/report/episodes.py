@@ -308,6 +308,7 @@ def describe(action: ActionRecord) -> str:
         "wait": "Wait",
         "complete": "Says: done",
         "impossible": "Says: impossible",
+        "motion": f"Move, {len(action.motion)} rows",
         "invalid": "Not an action",
     }
     return words.get(action.kind, f"Unknown action “{action.kind}”")

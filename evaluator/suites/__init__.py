@@ -29,6 +29,8 @@ SUITES: dict[str, str] = {
     "install": "distrl.simulator.apps.store_tasks:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
     "two_screens": "distrl.evaluator.suites.two_screens:tasks",
+    "metaworld": "distrl.evaluator.suites.metaworld:tasks",
+    "metaworld_ten": "distrl.evaluator.suites.metaworld:ten",
 }
 """Names and loaders ("module:function", the function returns the suite's tasks)."""
 _SUITE = "A suite is a list of distrl.core.types.Task, or a function that returns one."

@@ -44,6 +44,10 @@ def _check_of(config: Config) -> Callable[[Task], object] | None:
         from distrl.workers.envs.two_screens import arrangement
 
         return arrangement
+    if kind == "metaworld":
+        from distrl.evaluator.suites.metaworld import known
+
+        return known
     if kind == "android_world":
         from distrl.workers.envs.android_world import named
 

@@ -17,6 +17,7 @@ ABSOLUTE = "agent={kind: mobile-use, options: {coordinates: absolute, resize: {%
 RATIOS = "truncates sampling: an action that the behaviour policy can never take has no importance ratio"
 ONE_SERVER = "learner.ds_config={zero_optimization: {%s}}"
 Q_CRITIC = "learner.algorithm={kind: aride, critic: q}"
+ARM = ["agent.kind=arm", "policy.kind=arm", "learner.max_new_tokens=32"]
 
 REFUSED: list[tuple[list[str], str]] = [
     (["tasks.test=[]"], "`tasks.test`"),
@@ -103,6 +104,10 @@ REFUSED: list[tuple[list[str], str]] = [
     (["agent.options={notation: autoui}"], "policy.kind=tiny supports only agent.options.notation"),
     (["agent.options={images: 2}"], "policy.kind=tiny supports only agent.options.images"),
     (["policy.kind=reader"], "set agent.kind to elements"),
+    (["policy.kind=arm"], "policy.kind=arm does not read prompts of agent.kind autoui; set both to arm"),
+    (["agent.kind=arm"], "policy.kind=tiny does not read prompts of agent.kind arm; set both to arm"),
+    ([*ARM, "policy.bins=5"], "policy.bins=5 is not agent.options.bins=21; remove policy.bins"),
+    ([*ARM, "learner.max_new_tokens=31"], "less than the 32 numbers of a motion"),
     (["agent.kind=elements"], "set policy.kind to reader"),
     (["agent={kind: androidworld, options: {observe: elements}}"], "set it to both"),
     (["policy={kind: autoui}"], "`policy.model` is missing"),
@@ -143,7 +148,7 @@ APPO_REFUSED = [
     ("policy.kind=tiny", "needs policy.kind=gaussian"),
     ("env.import_path=a.b:C", "but env.kind is a.b:C"),
     ("env.options={}", "needs env.options.id"),
-    ("policy.d_model=8", "`policy.d_model` is a key of tiny, reader only"),
+    ("policy.d_model=8", "`policy.d_model` is a key of tiny, reader, arm only"),
     ("tasks.suite=general", "tasks.suite has no effect with learner.algorithm=appo"),
     ("learner.optim.lr=0.1", "learner.optim has no effect"),
     ("learner.num_processes=2", "learner.num_processes has no effect"),

@@ -242,6 +242,7 @@ def long_continuation(body: Body, learner: Learner) -> None:
 COMPLETION = "steps.0.chats.0.completion"
 ELEMENT = {"text": "On", "bounds": [0.0, 0.0, 1.0, 0.1], "class_name": "Switch", "flags": ["checked"]}
 ELEMENTS = "steps.0.observation.elements"
+MOTION = "steps.0.action.motion"
 VERDICT = {"success": False, "score": 0.0, "reason": "no"}
 HOSTILE = {
     "a reward whose sum overflows": (reward(outcome=1.7e308), "limit"),
@@ -271,6 +272,16 @@ HOSTILE = {
     "a long lease": (at("lease_id", "l" * 100_000), "limit"),
     "an unknown action": (at("steps.0.action.kind", "reboot"), "limit"),
     "a point beyond the screen": (at("steps.0.action.point", [7.0, 0.5]), "limit"),
+    "a motion of too many rows": (at(MOTION, [[0.0]] * 65), "limit"),
+    "a motion of too many axes": (at(MOTION, [[0.0] * 33]), "limit"),
+    "a motion without axes": (at(MOTION, [[]]), "limit"),
+    "a motion beyond the arm": (at(MOTION, [[0.0, -1.5]]), "limit"),
+    "a motion that is no number": (at(MOTION, [[float("nan")]]), "limit"),
+    "a motion of rows of different lengths": (at(MOTION, [[0.0, 0.0], [0.0]]), "limit"),
+    "a motion of texts": (at(MOTION, [["far"]]), "malformed"),
+    "a long state": (at("final.state", [0.0] * 257), "limit"),
+    "a state that overflows sums": (at("steps.0.observation.state", [1.7e308]), "limit"),
+    "a state that is no number": (at("steps.0.observation.state", [float("inf")]), "limit"),
     "too many elements": (at(ELEMENTS, [ELEMENT] * 513), "limit"),
     "a long text of an element": (at(ELEMENTS, [ELEMENT | {"text": "t" * 1001}]), "limit"),
     "too many flags of an element": (at(ELEMENTS, [ELEMENT | {"flags": ["checked"] * 10}]), "limit"),

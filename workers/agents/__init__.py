@@ -18,6 +18,7 @@ AGENTS = {
     "holo": "distrl.workers.agents.gui_models:HoloAgent",
     "ui-venus": "distrl.workers.agents.gui_models:UIVenusAgent",
     "elements": "distrl.workers.agents.elements:ElementsAgent",
+    "arm": "distrl.workers.agents.arm:ArmAgent",
 }
 
 

@@ -27,8 +27,9 @@ class Prompt:
 class Agent(Protocol):
     """Turns an observation into a chat for the policy, and the policy's text into an action.
 
-    Two attributes are optional: with `needs_elements` true, observations have the screen's elements, if they
-    can be read, and with `needs_marks` also the picture `marked`.
+    Three attributes are optional: with `needs_elements` true, observations have the screen's elements, if
+    they can be read, and with `needs_marks` also the picture `marked`; `random_action(rng)` draws an action
+    where gestures on a screen mean nothing.
     """
 
     def prompt(

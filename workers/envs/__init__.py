@@ -18,6 +18,7 @@ ENVS = {
     "browser": "distrl.workers.envs.browser:BrowserEnv",
     "android_world": "distrl.workers.envs.android_world:AndroidWorldEnv",
     "two_screens": "distrl.workers.envs.two_screens:TwoScreensEnv",
+    "metaworld": "distrl.workers.envs.metaworld:MetaWorldEnv",
 }
 
 
@@ -47,6 +48,12 @@ def build_env(
     env: Env = build(make, {**on, **config.options}, "env")
     check_methods(env, Env, name)
     return env
+
+
+def simulator_of(config: EnvConfig) -> str:
+    """The packages and versions that results depend on, as the environment says; "" if it does not."""
+    simulator = getattr(choose(ENVS, config.kind, config.import_path), "simulator", None)
+    return "" if simulator is None else str(simulator())
 
 
 def seed_is_instance(config: EnvConfig) -> bool:

@@ -2,7 +2,8 @@
 
 An environment is used by one thread at a time. Everything random in an episode comes from `task.seed`. Where
 that also determines what the task asks for, the class declares it: `seed_is_instance = True`; see
-`distrl.workers.envs.seed_is_instance`.
+`distrl.workers.envs.seed_is_instance`. Where results depend on a simulator's version, a static method
+`simulator` returns it for evaluations.
 Failures of the environment itself raise `EnvError`; they are never reported as an invalid action.
 """
 
@@ -20,14 +21,18 @@ from distrl.workers.devices.device import Screen
 
 @dataclass(frozen=True)
 class Frame:
-    """What the screen shows now, at the device's resolution, and the app or page in front, "" if unknown."""
+    """What the screen shows now, at the device's resolution, and the app or page in front, "" if unknown.
+
+    `state` is what an arm measures of itself; see `Observation.state`.
+    """
 
     screen: Screen
     app: str = ""
+    state: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, image: Image.Image, app: str = "") -> Frame:
-        return cls(Screen.of(image), app)
+    def of(cls, image: Image.Image, app: str = "", state: tuple[float, ...] = ()) -> Frame:
+        return cls(Screen.of(image), app, state)
 
     @property
     def image(self) -> Image.Image:
@@ -61,7 +66,7 @@ class Env(Protocol):
         """Executes `action`. COMPLETE, IMPOSSIBLE, ANSWER and INVALID leave the GUI as it is.
 
         WAIT does too, except that time passes, so loading continues. OPEN_APP does too where there are no
-        apps, or no app has that name.
+        apps, or no app has that name. MOTION does too where there is no arm.
         """
 
     def evaluate(self) -> float:

@@ -735,12 +735,9 @@ def _bounded(trajectory: Trajectory) -> Iterator[tuple[str, float, float, float]
     if trajectory.verdict is not None:
         for name in ("step", *Spent.model_fields):
             yield f"verdict.{name}", getattr(trajectory.verdict, name), -MAX_SUM, MAX_SUM
-    for name, text in (
-        ("task.goal", trajectory.task.goal),
-        ("fault_detail", trajectory.fault_detail),
-        ("shortfall", trajectory.shortfall),
-    ):
-        yield f"the length of {name}", len(text), 0, MAX_TEXT
+    yield "the length of task.goal", len(trajectory.task.goal), 0, MAX_TEXT
+    for name in ("fault_detail", "shortfall"):
+        yield f"the length of {name}", len(getattr(trajectory, name)), 0, MAX_TEXT
     if trajectory.final is not None:
         yield from _bounded_on(trajectory.final)
     for number, step in enumerate(trajectory.steps):
@@ -792,13 +789,9 @@ def _bounded_on(screen: Observation) -> Iterator[tuple[str, float, float, float]
         return
     yield "the number of elements", len(screen.elements), 0, MAX_ELEMENTS
     last = len(screen.elements) - 1
+    texts = [len(text) for one in screen.elements for text in one.texts]
     for what, values, low, high in (
-        (
-            "the length of a text",
-            [len(text) for one in screen.elements for text in one.texts],
-            0,
-            MAX_ELEMENT_TEXT,
-        ),
+        ("the length of a text", texts, 0, MAX_ELEMENT_TEXT),
         ("the number of flags", [len(one.flags) for one in screen.elements], 0, len(get_args(Flag))),
         ("a parent", [one.parent for one in screen.elements], -1, last),
         ("an edge", [edge for one in screen.elements for edge in one.bounds], 0, 1),

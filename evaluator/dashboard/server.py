@@ -36,8 +36,8 @@ from distrl.core.user_errors import first_problem
 from distrl.evaluator.dashboard.dashboard import Dashboard
 from distrl.evaluator.dashboard.index import Selection
 
-MAX_THREADS = 64
-"""Of this process; beyond them connections are refused."""
+MAX_CONNECTIONS = 64
+"""Open at a time; others are refused."""
 REQUEST_S = 15.0
 """How long a client may be silent within a request, or between two."""
 MAX_BODY_BYTES = 4096
@@ -86,6 +86,7 @@ class DashboardServer(ThreadingHTTPServer):
         host, port = check_address(address, token, certificate)
         self.dashboard, self.token, self.is_local = dashboard, token, is_loopback(host)
         self.stopping = threading.Event()
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             if certificate is not None:
@@ -113,11 +114,17 @@ class DashboardServer(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if threading.active_count() >= MAX_THREADS:
-            _log.warning("a connection is refused: too many are open")
-            self.shutdown_request(request)
-        else:
+        if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
+        else:
+            _log.warning("a connection is refused: %d are open", MAX_CONNECTIONS)
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Browsers leave at any moment, and scanners send anything."""

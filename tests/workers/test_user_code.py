@@ -75,7 +75,8 @@ def test_a_method_that_takes_too_little_is_told_from_one_that_fails() -> None:
 
 
 def test_seeds_are_instances_where_the_goal_is_drawn_from_them() -> None:
-    assert [kind for kind in ENVS if seed_is_instance(EnvConfig(kind=kind))] == ["browser", "android_world"]
+    found = [kind for kind in ENVS if seed_is_instance(EnvConfig(kind=kind))]
+    assert found == ["browser", "android_world", "metaworld"]
     assert not seed_is_instance(EnvConfig(import_path="counting_env:CountingEnv"))
 
 

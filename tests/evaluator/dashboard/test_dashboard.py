@@ -363,13 +363,10 @@ def test_imagined_episodes_are_listed_but_not_in_the_heatmap(run: RunDir) -> Non
     with contextlib.closing(TrajectoryStore(run.store)) as store:
         trajectory, images = make_episode(make_task(7), success=True)
         store.add(trajectory.model_copy(update={"purpose": Purpose.IMAGINED}), images)
-    with Dashboard(run.path) as dashboard:
-        index = dashboard.index
-        assert index is not None
-        until(lambda: index.num_indexed == 7, "the index")
-        rows, _ = index.select(Selection(purpose="imagined"), None, 10)
-        assert [row.result.trajectory_id for row in rows] == [trajectory.id]
-        assert sum(row["episodes"] for row in index.heatmap(3)["rows"]) == 6
+    with indexed(run, 7) as dashboard:
+        rows = dashboard.index.select(Selection(purpose="imagined"))["rows"]
+        assert [row["id"] for row in rows] == [trajectory.id]
+        assert sum(row["episodes"] for row in dashboard.index.heatmap(3)["rows"]) == 6
 
 
 def test_metrics_are_followed_as_they_grow(watched: Dashboard, run: RunDir) -> None:

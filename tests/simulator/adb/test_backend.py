@@ -47,7 +47,7 @@ def task_of(template: str, place: int) -> Task:
 
 def random_action(rng: random.Random) -> Action:
     point, to = (rng.random(), rng.random()), (rng.random(), rng.random())
-    kind = rng.choice(list(ActionKind))
+    kind = rng.choice([kind for kind in ActionKind if kind is not ActionKind.MOTION])
     if kind is ActionKind.TYPE:
         return Action.type_text(rng.choice(WORDS))
     if kind is ActionKind.OPEN_APP:

@@ -12,7 +12,6 @@ so that log π of a chunk is the sum of theirs. Keypoints are the expected place
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import (
     Generated,
@@ -38,12 +37,12 @@ from distrl.core.policies.base import (
 )
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
-from distrl.core.policies.tokenizer import saved_words
+from distrl.core.policies.tokenizer import check_words, save_words
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 MAX_WORDS, MAX_STATE = 32, 32
 """What is read of a prompt."""
-WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
+WEIGHTS_FILE = "model.safetensors"
 _UNKNOWN = 1  # the vector of words that are not in the vocabulary; 0 is padding
 _DISGUISED = 0.1  # share of the words that cloning reads as unknown
 _GROUPS = 4  # of channels that are normalised together
@@ -254,16 +253,11 @@ class ArmPolicy(Policy):
         """Writes model.safetensors and, with the vocabulary, tokenizer.json."""
         directory.mkdir(parents=True, exist_ok=True)
         weights_io.write(directory / WEIGHTS_FILE, self.state_dict())
-        content = {"format": 1, "kind": self.name, "words": self.words}
-        (directory / _FILE).write_text(json.dumps(content, ensure_ascii=False, indent=0), encoding="utf-8")
+        save_words(directory, self.name, self.words)
 
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote; the vocabulary there must be this policy's own."""
-        if saved_words(directory) != self.words:
-            raise CheckpointError(
-                f"The checkpoint {directory} does not have this policy's vocabulary.",
-                "Use the tasks and policy configuration that it was made with.",
-            )
+        check_words(directory, self.words)
         weights_io.load_into(self.state_dict(), directory / WEIGHTS_FILE)
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distrl.core.errors import CheckpointError, ContextFull, PolicyError
+from distrl.core.errors import ContextFull, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import (
     Generated,
@@ -57,7 +57,7 @@ from distrl.core.policies.reader_prompt import (
     word_vector,
 )
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
-from distrl.core.policies.tokenizer import saved_words
+from distrl.core.policies.tokenizer import check_words, save_words
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 ON_ELEMENT = ("tap", "double_tap", "long_press")
@@ -68,7 +68,7 @@ KINDS = (*ON_ELEMENT, *SWIPES, "drag", "slide", *WITH_TEXT, *PLAIN)
 TENTHS = 11  # 0%, 10%, … 100%
 COMMON_WORDS = frozenset(Path(__file__).with_name("common_words.txt").read_text(encoding="utf-8").split())
 """English words that are hardly ever names: pronouns, prepositions, adverbs, common verbs and the like."""
-WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
+WEIGHTS_FILE = "model.safetensors"
 _RELATIONS = 5  # of two places, added to their attention: alike, inside, around, soon after, soon before
 _NEAR = 4.0  # at this distance the last two are 1/e
 _GROUP = 64  # rows that are scored together
@@ -514,16 +514,11 @@ class ReaderPolicy(Policy):
         """Writes model.safetensors and, with the vocabulary, tokenizer.json."""
         directory.mkdir(parents=True, exist_ok=True)
         weights_io.write(directory / WEIGHTS_FILE, weights_io.distinct(self.state_dict()))
-        content = {"format": 1, "kind": self.name, "words": self.words}
-        (directory / _FILE).write_text(json.dumps(content, ensure_ascii=False, indent=0), encoding="utf-8")
+        save_words(directory, self.name, self.words)
 
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote; the vocabulary there must be this policy's own."""
-        if saved_words(directory) != self.words:
-            raise CheckpointError(
-                f"The checkpoint {directory} does not have this policy's vocabulary.",
-                "Use the tasks and policy configuration that it was made with.",
-            )
+        check_words(directory, self.words)
         weights_io.load_into(weights_io.distinct(self.state_dict()), directory / WEIGHTS_FILE)
 
 

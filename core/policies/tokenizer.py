@@ -302,6 +302,21 @@ def saved_words(directory: Path) -> list[str] | None:
         ) from error
 
 
+def save_words(directory: Path, kind: str, words: Sequence[str]) -> None:
+    """Writes what `saved_words` reads."""
+    content = {"format": 1, "kind": kind, "words": list(words)}
+    (directory / _FILE).write_text(json.dumps(content, ensure_ascii=False, indent=0), encoding="utf-8")
+
+
+def check_words(directory: Path, words: Sequence[str]) -> None:
+    """Raises CheckpointError unless `directory` was saved with these words."""
+    if saved_words(directory) != words:
+        raise CheckpointError(
+            f"The checkpoint {directory} does not have this policy's vocabulary.",
+            "Use the tasks and policy configuration that it was made with.",
+        )
+
+
 def token_names(file: Path) -> Callable[[int], str] | None:
     """A function from token id to text, by a file of `ActionTokenizer` or of the tokenizers library.
 

@@ -98,7 +98,7 @@ def make_picture(path: str, size: tuple[int, int] = (180, 400)) -> bytes:
     return output.getvalue()
 
 
-def make_snapshot(num_slots: int) -> dict[str, Any]:
+def make_slots(num_slots: int) -> list[dict[str, Any]]:
     rng = random.Random(0)
     slots = []
     for n in range(num_slots):
@@ -126,6 +126,10 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}?v={n}"}
             | ({"screen": "", "width": 0, "height": 0} if state == "waiting" else {})
         )
+    return slots
+
+
+def make_snapshot(num_slots: int) -> dict[str, Any]:
     stages = [
         ("workers", 55.1, "actions/s", [["slots", "16"], ["episodes/s", "5.1"]]),
         ("servers", 57.0, "requests/s", [["batch size", "7.1"], ["queue", "3"], ["queue wait p50", "41 ms"]]),
@@ -168,7 +172,7 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             "updates": 105,
             "alarms": [alarm | {"remedy": "See docs/operations.md."}] if num_slots else [],
         },
-        "slots": slots,
+        "slots": make_slots(num_slots),
         "flow": {
             "bottleneck": "servers",
             "why": "requests wait 41 ms at the servers (median)",

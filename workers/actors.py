@@ -138,7 +138,7 @@ class RandomActor:
 
 
 class Abandoned(Exception):
-    """The episode is given up: nobody plays it any more, or the worker stops."""
+    """The episode ends without a record: the person has left the slot, or the worker stops."""
 
 
 class ByHand:

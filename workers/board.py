@@ -30,11 +30,11 @@ from distrl.core.types import Observation, Task
 from distrl.workers.envs.base import Frame
 
 EVERY_S, PLAYED_S = 1.0, 0.2
-"""From one report to the next; the second while a person plays a slot."""
+"""Seconds from one report to the next: usually, and while a person plays a slot."""
 AGAIN_S = 10.0
 """A picture that has not changed is sent again after this, because a report may be lost."""
 LEFT_S = 5.0
-"""A person's episode ends when nobody plays it and nothing has happened for so long."""
+"""Seconds without an action after which an episode ends whose person has left the slot."""
 SMALL, LARGE = 200, 800
 """The longer edge of a picture in pixels, and that of a slot that somebody follows."""
 QUALITY = 60

@@ -27,7 +27,7 @@ MAX_POSTMORTEMS = 50
 class RunFiles:
     """A run directory; `refresh` reads what is new. Other threads may call all the rest.
 
-    Without a path there are no files: then the dashboard adds rows.
+    Without a path nothing is read, and the dashboard fills `rows` from what the learner broadcasts.
 
     Attributes:
         config: None without a path.

@@ -38,7 +38,7 @@ class Run(on_ray.Run):
         super().__init__("run", Path("run"), every, len(FIRST), 3, False)
 
     def hear(self, name: str, state: State | None = "running", **more: Any) -> tuple[dict[str, str], str]:
-        """What a process is told that reports this."""
+        """The answer to a process that reports this."""
         noted = state and ProcessState(name=name, state=state, where="node")
         return self.report(noted, name, more.get("log", b""), more.get("found", {}), more.get("metrics", {}))
 

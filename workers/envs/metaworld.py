@@ -194,7 +194,7 @@ class _Arm:
             _simplify(model)
         try:
             renderer = self._mujoco.Renderer(model, view.size, view.size)
-        except Exception as error:  # of the OpenGL library: whatever it raises, there are no pictures
+        except Exception as error:  # the OpenGL libraries have no common one
             raise MissingDependency(f"MuJoCo cannot draw pictures here: {error}.", _DRIVERS) from error
         for flag in ("mjRND_SHADOW", "mjRND_REFLECTION"):
             renderer.scene.flags[getattr(self._mujoco.mjtRndFlag, flag)] = 0

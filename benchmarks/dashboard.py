@@ -35,7 +35,8 @@ from typing import Any
 from PIL import Image
 
 from distrl.configs.schema import Config
-from distrl.core.messages import Heartbeat, Hello, SlotReport, pack_trajectory
+from distrl.core.messages import Heartbeat, Hello, SlotReport
+from distrl.core.packing import pack_trajectory
 from distrl.core.rundir import RunDir
 from distrl.core.slot_view import SlotView
 from distrl.core.sockets import Wire

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from distrl.core.messages import pack_trajectory
+from distrl.core.packing import pack_trajectory
 from distrl.core.store import Item, TrajectoryStore
 from distrl.core.types import (
     ActionRecord,

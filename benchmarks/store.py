@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgpack
 
-from distrl.core.messages import pack_trajectory
+from distrl.core.packing import pack_trajectory
 from distrl.core.store import TrajectoryStore
 
 TRIM_EVERY = 200

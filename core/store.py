@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distrl.core.errors import NotStored, StoreError, StoreFull
-from distrl.core.messages import pack_trajectory, unpack_trajectory
+from distrl.core.packing import pack_trajectory, unpack_trajectory
 from distrl.core.types import Purpose, Trajectory
 
 LOCK_WAIT_S = 10.0
@@ -40,12 +40,9 @@ def open_database(path: Path, schema: str, version: int, exclusive: bool = False
             connection.execute("PRAGMA wal_autocheckpoint=4000")  # pages: moves 64 MB at a time
             found = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-            if found != version and (found or tables):
-                raise StoreError(
-                    f"{path} has schema version {found}, this distrl reads {version}.",
-                    "Use the distrl that wrote it, or another path.",
-                )
-            if found != version:
+            if found or tables:
+                _check_version(path, found, version)
+            else:
                 statements = f"BEGIN IMMEDIATE; {schema} PRAGMA user_version={version:d}; COMMIT;"
                 connection.executescript(statements)
         except BaseException:
@@ -62,17 +59,19 @@ def open_read_only(path: Path, version: int) -> sqlite3.Connection:
             uri, LOCK_WAIT_S, uri=True, isolation_level=None, check_same_thread=False
         )
         try:
-            found = connection.execute("PRAGMA user_version").fetchone()[0]
+            _check_version(path, connection.execute("PRAGMA user_version").fetchone()[0], version)
         except BaseException:
             connection.close()
             raise
-        if found != version:
-            connection.close()
-            raise StoreError(
-                f"{path} has schema version {found}, this distrl reads {version}.",
-                "Use the distrl that wrote it, or another path.",
-            )
     return connection
+
+
+def _check_version(path: Path, found: int, version: int) -> None:
+    if found != version:
+        raise StoreError(
+            f"{path} has schema version {found}, this distrl reads {version}.",
+            "Use the distrl that wrote it, or another path.",
+        )
 
 
 @contextlib.contextmanager

@@ -24,7 +24,8 @@ from pydantic import ValidationError
 
 from distrl.core.actions import Action
 from distrl.core.errors import EnvError
-from distrl.core.messages import MAX_NAME, MAX_PICTURE_BYTES, MAX_PICTURES, Lease, SlotReport, Status
+from distrl.core.messages import MAX_PICTURE_BYTES, MAX_PICTURES, Lease, SlotReport, Status
+from distrl.core.packing import MAX_NAME
 from distrl.core.slot_view import DeviceView, Hand, SlotView, Touch
 from distrl.core.types import Observation, Task
 from distrl.workers.envs.base import Frame
@@ -199,10 +200,12 @@ class SlotBoard:
             self._made, self._sent = None, {}
             return None
         self._asked_at = time.monotonic()
+        if self._next_at == float("inf"):
+            return None  # it is being made
+        made, self._made = self._made, None
         if self._asked_at >= self._next_at:
             self._next_at = float("inf")
             threading.Thread(target=self._make, name="board", daemon=True).start()
-        made, self._made = self._made, None
         return made
 
     # ---- board thread, one for each report ----

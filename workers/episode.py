@@ -23,7 +23,8 @@ from PIL import Image, ImageDraw, ImageFont
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
 from distrl.core.errors import ConfigError, ContextFull, EnvError, InferenceUnavailable, ProtocolError
-from distrl.core.messages import MAX_CHATS, Lease
+from distrl.core.messages import Lease
+from distrl.core.packing import MAX_CHATS
 from distrl.core.types import (
     NO_PREFIX,
     ActionRecord,

@@ -19,9 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
-from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable
+from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable, StoreError
 from distrl.core.importing import import_object
 from distrl.core.messages import Lease
+from distrl.core.packing import unpack_trajectory
 from distrl.core.types import Fault, Outcome, Spent, Trajectory, Verdict
 from distrl.workers.rewards import awaits_judge, judged
 from distrl.workers.spool import Spool
@@ -168,7 +169,14 @@ class JudgingLink:
             return None
 
     def _ask(self, name: str) -> None:
-        trajectory, images, run_id = self._spool.get(name)
+        body, images, run_id = self._spool.packed(name)
+        try:
+            trajectory = unpack_trajectory(body)
+        except StoreError as error:
+            _log.error("trajectory %s is set aside in the spool: %s", name, error)
+            self._spool.refuse(name, error.message)
+            self._forget(name)
+            return
         waiting = self._waiting[name]
         look = self._judge.judge if self._config.when == "end" else partial(judge_steps, self._judge)
         try:
@@ -194,9 +202,14 @@ class JudgingLink:
         self._link.submit(trajectory, shown, run_id)
         self._spool.delete(name)
         with self._condition:
-            del self._waiting[name]
             self._counts["judged" if verdict.is_decided else "unjudged"] += 1
             self._counts["successes"] += verdict.is_decided and verdict.success
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """An episode does not wait any more."""
+        with self._condition:
+            del self._waiting[name]
             self._condition.notify_all()
 
     def _pay(self, waiting: _Waiting, spent: Spent) -> None:

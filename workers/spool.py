@@ -11,7 +11,7 @@ from pathlib import Path
 import msgpack
 
 from distrl.core.errors import StoreError
-from distrl.core.messages import pack_trajectory, unpack_trajectory
+from distrl.core.packing import pack_trajectory
 from distrl.core.store import open_database, transaction, typed_errors
 from distrl.core.types import Trajectory
 
@@ -88,11 +88,6 @@ class Spool:
             raise StoreError(f"No trajectory {trajectory_id} in {self._path}.")
         body, images, run_id = row
         return body, msgpack.unpackb(images, raw=False), run_id
-
-    def get(self, trajectory_id: str) -> tuple[Trajectory, dict[str, bytes], str]:
-        """As `packed`, with the trajectory itself."""
-        body, images, run_id = self.packed(trajectory_id)
-        return unpack_trajectory(body), images, run_id
 
     def delete(self, *trajectory_ids: str) -> None:
         rows = [(trajectory_id,) for trajectory_id in trajectory_ids]

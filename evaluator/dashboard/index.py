@@ -18,7 +18,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field, ValidationError
 
 from distrl.core.errors import StoreError
-from distrl.core.messages import unpack
+from distrl.core.packing import unpack
 from distrl.core.store import Packed, TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Purpose, Record, Trajectory
 from distrl.evaluator.failure_modes import MODE_WORDS

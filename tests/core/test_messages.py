@@ -25,11 +25,11 @@ from distrl.core.messages import (
     StatusRequest,
     Submit,
     check_blobs,
-    check_trajectory,
     decode,
     encode,
     submitted_id,
 )
+from distrl.core.packing import check_trajectory
 from distrl.core.types import Trajectory
 
 TEXT = st.text(max_size=12)
@@ -160,6 +160,13 @@ def test_what_is_no_message_is_refused(body, code):
     with pytest.raises(ProtocolError) as caught:
         decode(msgpack.packb(body))
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("field", ["v", "type"])
+def test_a_refusal_quotes_little_of_what_it_refuses(field):
+    with pytest.raises(ProtocolError) as caught:
+        decode(msgpack.packb({**ACK, field: "x" * 10**6}))
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("frame", [b"", b"\xc1", encode(StatusRequest()) + b"\x00", b"\x91" * 100_000])

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from distrl.core.errors import StoreError, StoreFull
-from distrl.core.messages import MAX_TRAJECTORY_BYTES, pack_trajectory, unpack_trajectory
+from distrl.core.packing import MAX_TRAJECTORY_BYTES, pack_trajectory, unpack_trajectory
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Purpose, Task, TimeStep, Trajectory, image_digest
 

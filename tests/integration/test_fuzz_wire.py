@@ -12,7 +12,6 @@ import zmq
 from small_learner import SmallLearner
 
 from distrl.core.messages import (
-    MAX_TRAJECTORY_BYTES,
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     ActRequest,
@@ -29,8 +28,8 @@ from distrl.core.messages import (
     Submit,
     decode,
     encode,
-    unpack,
 )
+from distrl.core.packing import MAX_TRAJECTORY_BYTES, unpack
 from distrl.core.sockets import Wire
 from distrl.core.types import (
     ActionRecord,

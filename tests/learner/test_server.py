@@ -27,8 +27,8 @@ from distrl.core.messages import (
     StatusRequest,
     Submit,
     encode,
-    unpack,
 )
+from distrl.core.packing import unpack
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest

@@ -30,6 +30,7 @@ YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake", cost=0.5)
 NO = Verdict(success=False, score=0.0, reason="No.", judge="fake", cost=0.5)
 UNSURE = Verdict(success=False, score=0.5, reason="Who knows.", is_decided=False, judge="fake")
 REWARDS = RewardConfig(source="judge")
+EMPTY = (b"\x80", b"\x80")  # maps in msgpack
 Start = Callable[..., tuple[JudgingLink, FakeLink]]
 
 
@@ -192,6 +193,19 @@ def test_what_waits_outlives_the_process(spool: Spool, start: Start) -> None:
     until(lambda: len(link.submitted) == 3, "the three episodes")
     assert [trajectory.id for trajectory in link.submitted] == [one.id for one, _ in episodes]
     assert link.runs == {"r"}
+
+
+def test_an_episode_of_another_version_is_set_aside(spool: Spool, start: Start) -> None:
+    spool._connection.execute(
+        "INSERT INTO spooled (id, run_id, body, images) VALUES ('old', 'r', ?, ?)", EMPTY
+    )
+    judging, link = start(YES)
+    judging.submit(*play())
+    the_only(link)
+    until(lambda: spool.refused(), "the other one")
+    judging.check()
+    assert "not a trajectory" in spool.refused()["old"]
+    assert judging.stats()["judge_waiting"] == 0.0
 
 
 def test_while_too_many_wait_nothing_is_leased(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

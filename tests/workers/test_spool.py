@@ -6,6 +6,7 @@ import pytest
 from waiting import until
 
 from distrl.core.errors import StoreError
+from distrl.core.packing import unpack_trajectory
 from distrl.core.types import Task, Trajectory
 from distrl.workers.spool import Spool
 
@@ -38,12 +39,12 @@ def test_what_is_put_is_kept_oldest_first_until_it_is_deleted(spool, path):
     assert spool.ids() == ["b", "a", "c"]
     spool.close()
     again = Spool(path)
-    stored = [again.get(name)[:2] for name in "bac"]
+    stored = [(unpack_trajectory(body), images) for body, images, _ in map(again.packed, "bac")]
     assert stored == [(episode(name), IMAGES) for name in "bac"]
     again.delete("b", "c", "unknown")
     assert (again.ids(), len(again)) == (["a"], 1)
     with pytest.raises(StoreError, match="No trajectory b"):
-        again.get("b")
+        again.packed("b")
     again.close()
 
 

@@ -28,7 +28,7 @@ from distrl.configs.devices import AvdMembers, SimMembers
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.core.importing import import_object
-from distrl.core.messages import MAX_NAME
+from distrl.core.packing import MAX_NAME
 from distrl.core.slot_view import DeviceView
 from distrl.workers.devices.adb import brief
 from distrl.workers.devices.adb_server import AdbServer
@@ -187,7 +187,7 @@ class DevicePool:
     def views(self) -> list[DeviceView]:
         """The devices with their states, for people who watch."""
         with self._changed:
-            now = time.monotonic()
+            now = self._clock()
             return [
                 DeviceView(
                     id=slot.id[:MAX_NAME],

@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, MissingDependency, TaskError
-from distrl.core.messages import MAX_ELEMENTS
+from distrl.core.packing import MAX_ELEMENTS
 from distrl.core.types import Element, Task
 from distrl.core.user_errors import read_fields
 from distrl.workers.agents.androidworld import named_gesture, write_json

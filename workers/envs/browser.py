@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.importing import check_kind, choose
-from distrl.core.messages import MAX_ELEMENT_TEXT, MAX_ELEMENTS
+from distrl.core.packing import MAX_ELEMENT_TEXT, MAX_ELEMENTS
 from distrl.core.types import Element, Task
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame, StepResult

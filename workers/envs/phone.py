@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.importing import import_object
-from distrl.core.messages import MAX_ELEMENT_TEXT, MAX_ELEMENTS
+from distrl.core.packing import MAX_ELEMENT_TEXT, MAX_ELEMENTS
 from distrl.core.types import Element, Flag, Task
 from distrl.core.user_errors import read_fields
 from distrl.workers.devices.device import Device, Key

@@ -14,7 +14,7 @@ from judge_endpoint import JudgeEndpoint, Reply, says, status
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
-from distrl.core.messages import pack_trajectory, unpack_trajectory
+from distrl.core.packing import pack_trajectory, unpack_trajectory
 from distrl.core.types import Verdict
 from distrl.evaluator.judges.vlm.judge import VlmJudge, read_status
 

@@ -303,7 +303,8 @@ class HostFetcher:
     ) -> memoryview | None:
         """The bytes of `info`, checked by the server that fetched them.
 
-        Arguments and errors as of `WeightFetcher.fetch`.
+        Arguments and errors as of `WeightFetcher.fetch`; a server that fetches is waited for as long as it
+        gives a sign of life within `timeout_s`.
 
         Args:
             is_superseded: Polled while another server fetches: whether there are newer weights.
@@ -311,7 +312,8 @@ class HostFetcher:
         Returns:
             None: `info` is superseded and is not being fetched.
         """
-        started_at = time.monotonic()
+        started_at = heard_at = time.monotonic()
+        heard: int | None = None
         while self.is_sharing and _SHA256.fullmatch(info.digest):
             try:
                 view = self._open(info)
@@ -323,18 +325,21 @@ class HostFetcher:
                         if view is None and not is_superseded():
                             view = self._fetch_for_all(info, timeout_s, is_stopping)
                         return view
-                if is_superseded() and not (self._folder / f"{info.digest}{_PART}").exists():
+                last = self._sign_of_life(info)
+                if is_superseded() and last is None:
                     return None
             except OSError as error:
                 self._stop_sharing(error)
                 break
             if is_stopping():
                 raise NetworkError(f"Weights {info.version}: stopped while another server fetched them.")
-            waited_s = time.monotonic() - started_at
-            if waited_s > timeout_s:
+            now = time.monotonic()
+            if last != heard:
+                heard, heard_at = last, now
+            if now - heard_at > timeout_s:
                 _log.warning("weights %d: the server that fetches them has stalled", info.version)
                 break
-            time.sleep(min(MAX_PAUSE_S, max(MIN_PAUSE_S, waited_s / 20)))
+            time.sleep(min(MAX_PAUSE_S, max(MIN_PAUSE_S, (now - started_at) / 20)))
         return self._fetcher.fetch(info, timeout_s, is_stopping)
 
     def close(self) -> None:
@@ -373,19 +378,29 @@ class HostFetcher:
             weakref.finalize(array, unlocked.pop_all().close)  # the lock ends with the last view
         return memoryview(array)[: info.size_bytes].toreadonly()
 
+    def _sign_of_life(self, info: WeightInfo) -> int | None:
+        """Changes while another server fetches `info`; None while none does."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self._folder / f"{info.digest}{_PART}").stat().st_mtime_ns
+        return None
+
     def _fetch_for_all(
         self, info: WeightInfo, timeout_s: float, is_stopping: Callable[[], bool]
     ) -> memoryview | None:
         """Fetches into a file that gets its name when it is complete. The lock is held."""
         part = self._folder / f"{info.digest}{_PART}"
         descriptor, room = self._recycle(part), max(1, info.size_bytes)
+
+        def is_over() -> bool:
+            os.utime(descriptor)  # for `_sign_of_life` and `_recycle`: writes to mapped memory do not set it
+            return is_stopping()
+
         try:
             # Reserved first: without room, writing to mapped memory would kill the process.
             os.ftruncate(descriptor, room)
             os.posix_fallocate(descriptor, 0, room)
             buffer = memoryview(self._map(part, info.size_bytes))[: info.size_bytes]
-            self._fetcher.fetch(info, timeout_s, is_stopping, into=buffer)
-            os.utime(descriptor)  # newest, for `_recycle`: writes to mapped memory do not set it
+            self._fetcher.fetch(info, timeout_s, is_over, into=buffer)
             part.rename(self._folder / info.digest)
         except BaseException:
             part.unlink(missing_ok=True)
@@ -437,8 +452,9 @@ class HostFetcher:
         """Removes the groups that killed servers left."""
         _make_private(self._root)
         for group in self._root.iterdir():
-            if group != self._folder and time.time() - group.stat().st_mtime > STALE_S:
-                shutil.rmtree(group, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another server has removed it
+                if group != self._folder and time.time() - group.stat().st_mtime > STALE_S:
+                    shutil.rmtree(group, ignore_errors=True)
 
     def _stop_sharing(self, error: OSError) -> None:
         self.is_sharing = False

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from distrl.core import weights
 from distrl.core.errors import NetworkError, ProtocolError
@@ -248,6 +250,24 @@ def test_a_server_that_stalls_is_not_waited_for(learner, make, root):
         assert fetcher.fetch(learner.offer(DATA[1:], 2), 0.2) == DATA[1:]
 
 
+def test_a_slow_server_is_waited_for_as_long_as_it_goes_on(learner, make, pool, monkeypatch):
+    info, gate, chunk = learner.offer(DATA), threading.Event(), learner.chunk
+    monkeypatch.setattr(learner, "chunk", lambda *asked: gate.wait(WAIT_S) and chunk(*asked))
+    first = pool.submit(make().fetch, info, WAIT_S)
+    until(lambda: learner.asked, "the first request")
+    patience_s = 1.0
+    gate_at = time.monotonic() + 1.5 * patience_s
+
+    def is_stopping() -> bool:
+        if time.monotonic() > gate_at:
+            gate.set()
+        return False
+
+    assert make().fetch(info, patience_s, is_stopping) == DATA
+    assert first.result(WAIT_S) == DATA
+    assert learner.num_bytes == len(DATA)
+
+
 def test_superseded_weights_are_taken_only_while_they_are_fetched(learner, make, root):
     info, fetcher = learner.offer(DATA), make()
     assert fetcher.fetch(info, WAIT_S, is_superseded=lambda: True) is None
@@ -297,8 +317,9 @@ def test_the_next_server_removes_what_killed_ones_left(make, root):
     (root / "left" / "file").touch()
     os.utime(root / "left", (0, 0))
     (root / "fresh").mkdir()
-    make()
-    assert [path.name for path in root.iterdir()] == ["fresh"]
+    (root / "gone").symlink_to(root / "meanwhile")
+    assert make().is_sharing
+    assert {path.name for path in root.iterdir()} == {"fresh", "gone"}
 
 
 def test_a_digest_that_is_none_becomes_no_file_name(learner, make, tmp_path):

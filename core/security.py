@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationError
 
@@ -30,7 +30,8 @@ from distrl.core.types import Record
 
 SERVER = "server"
 ANY_CLIENT = "client"
-ROLES = ("worker", "inference", "evaluate", "observer", "owner")  # what each may send: distrl.core.service
+Role = Literal["worker", "inference", "evaluate", "observer", "owner"]
+ROLES: tuple[Role, ...] = get_args(Role)  # what each may send: distrl.core.service
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _KEY = r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}"  # Z85
 
@@ -53,9 +54,7 @@ class Client(Record):
     """
 
     name: Annotated[str, Field(pattern=f"^{_NAME}$")]
-    roles: Annotated[
-        tuple[Literal["worker", "inference", "evaluate", "observer", "owner"], ...], Field(min_length=1)
-    ]
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)]
     slots: Annotated[int, Field(ge=0)] | None = None
     public: Annotated[str, Field(pattern=f"^({_KEY})?$")] = ""
 
@@ -165,9 +164,13 @@ def add_client(
         raise SecurityError(f"{SERVER!r} is the name of the server key.", "Choose another name.")
     _read_public(keys_dir)
     (keys_dir / "allowed").mkdir(exist_ok=True)
-    entry = _client(name, roles, slots, client.public)
-    _write_new(keys_dir / f"{name}.key", _format_pair(client), 0o600)
-    _write_new(keys_dir / "allowed" / f"{name}.pub", entry.model_dump_json() + "\n", 0o644)
+    entry, key = _client(name, roles, slots, client.public), keys_dir / f"{name}.key"
+    _write_new(key, _format_pair(client), 0o600)
+    try:
+        _write_new(keys_dir / "allowed" / f"{name}.pub", entry.model_dump_json() + "\n", 0o644)
+    except SecurityError:
+        key.unlink()  # the list has another key of this name
+        raise
 
 
 def change_client(keys_dir: Path, name: str, roles: Sequence[str], slots: int | None = None) -> None:

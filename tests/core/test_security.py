@@ -186,6 +186,13 @@ def test_keys_are_never_overwritten(keys):
     assert (keys / "server.key").read_text() == before
 
 
+def test_a_client_whose_key_was_moved_away_gets_no_second_one(keys):
+    (keys / "client.key").unlink()
+    with pytest.raises(SecurityError, match=r"client\.pub already exists"):
+        add_client(keys, "client", new_keypair())
+    assert not (keys / "client.key").exists()
+
+
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "server", ".hidden", "x" * 65])
 def test_names_that_are_no_file_names_are_refused(keys, name):
     with pytest.raises(SecurityError):

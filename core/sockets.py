@@ -40,21 +40,18 @@ class Waker:
 
     def wake(self) -> None:
         """Makes the poller return soon. Never blocks."""
-        try:
+        # Full of unread wake-ups: the poller is about to return anyway. Or closed: no thread waits.
+        with contextlib.suppress(OSError):
             self._writer.send(b"!")
-        except BlockingIOError:
-            return  # full of unread wake-ups: the poller is about to return anyway
 
     def clear(self) -> None:
         """Forgets all wake-ups so far."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             while self.reader.recv(4096):
                 pass
-        except BlockingIOError:
-            return
 
     def close(self) -> None:
-        """Closes both ends. Do not call `wake` afterwards."""
+        """Closes both ends."""
         self.reader.close()
         self._writer.close()
 

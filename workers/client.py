@@ -308,7 +308,7 @@ class LearnerLink:
         `is_urgent` sends a heartbeat at once. Any thread.
         """
         self._stats = {name: value for name, value in stats.items() if math.isfinite(value)}
-        if is_urgent and not self._stopping.is_set():
+        if is_urgent:
             self._next_heartbeat = 0.0
             self._waker.wake()
 
@@ -347,8 +347,7 @@ class LearnerLink:
         """Returns a lease without a trajectory; the learner may grant it again."""
         with self._condition:
             self._book.release(lease_id)
-        if not self._stopping.is_set():
-            self._waker.wake()
+        self._waker.wake()
 
     def run_of(self, lease_id: str) -> str:
         """The run that an episode belongs to: its lease's, else the present one, "" if unknown."""
@@ -369,8 +368,7 @@ class LearnerLink:
         with self._condition:
             self._book.close(trajectory.lease_id)
             self._outbox.add(trajectory.id, run_id)
-        if not self._stopping.is_set():
-            self._waker.wake()
+        self._waker.wake()
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until everything spooled for this run is acked. Returns whether it is."""
@@ -479,6 +477,8 @@ class LearnerLink:
             _log.error("the learner rejected %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
             if self._outbox is not None:
                 self._outbox.rejected(reject)
+        elif reject.code in TRANSIENT:
+            _log.warning("the learner cannot answer now: %s (%s)", reject.reason, reject.code.value)
         elif reject.code is RejectCode.FORBIDDEN:
             self._error = SecurityError(
                 f"The learner at {self.control} rejects this process: {reject.reason}.",

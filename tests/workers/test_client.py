@@ -445,6 +445,15 @@ def test_another_version_is_told_and_does_not_fill_the_log(
     assert caplog.text.count("and this process are incompatible") == 1
 
 
+def test_a_learner_that_fails_for_now_is_not_incompatible(unstarted, learner) -> None:
+    learner.raw = encode(Reject(code=RejectCode.INTERNAL, reason="see the log"))
+    unstarted.start()
+    learner.wait_for(Hello, 3)
+    assert unstarted.incompatibility == ""
+    learner.raw = None
+    assert wait_for_learner(unstarted, "--learner", WAIT_S, threading.Event())
+
+
 def test_without_a_limit_it_waits_and_reminds(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "REMIND_S", 0.01)
     link = LearnerLink(wire, NOBODY, NOBODY, "monitor", "m")

@@ -150,8 +150,8 @@ class JudgeError(DistrlError):
     """A judge cannot be made or asked: its endpoint refuses, or its files are damaged.
 
     Attributes:
-        spent: What the requests took all the same; None for nothing.
-        asked: Prompts and answers so far, as a verdict that is not decided; None if nothing is known.
+        spent: What the requests cost even so; None for nothing.
+        asked: Prompts and answers so far, as an undecided verdict; None if nothing is known.
     """
 
     exit_code = 15

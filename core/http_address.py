@@ -1,4 +1,4 @@
-"""Where an HTTP server of distrl listens, and whom a browser may reach there."""
+"""Addresses of HTTP servers: where they listen, and which hosts a request may name."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ _log = logging.getLogger(__name__)
 
 
 def located(key: str, model: str) -> str:
-    """Where transformers shall load `model`, a directory or a hub id: itself, or its folder in the cache.
+    """What transformers is to load for `model`, a directory or a hub id: itself, or its folder in the cache.
 
     Raises:
-        PolicyError: Its cache on this machine has not all of the model, and the hub cannot be reached.
+        PolicyError: The cache on this machine lacks the model or a part of it, and the hub cannot be reached.
     """
     from huggingface_hub import is_offline_mode
 

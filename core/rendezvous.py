@@ -40,7 +40,7 @@ class Meeting(Record):
 
 
 def publish(place: str, meeting: Meeting) -> None:
-    """Replaces the record, if it is a file: who sets the environment knows the addresses."""
+    """Replaces the record if it is a file; a record in the environment is the user's to set."""
     kind, _, name = place.partition(":")
     if kind == "file":
         Path(name).parent.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,7 @@ class Service:
         return limit
 
     def reply(self, peer: bytes, message: Record, blobs: Sequence[Blob] = ()) -> None:
-        """Sends to a peer without waiting: a peer that does not read loses it, and must ask again.
+        """Sends to a peer without waiting: a peer that does not read loses it, and must request it again.
 
         A reply that cannot be encoded becomes a Reject.
         """

@@ -12,6 +12,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.types import Chat, Completion, Observation
 from distrl.core.user_errors import call
 from distrl.workers.agents.base import Agent, Prompt
+from distrl.workers.board import SlotSign
 from distrl.workers.envs.base import Env
 
 KINDS = tuple(
@@ -27,17 +28,6 @@ class Asked(Protocol):
 
     def ask(self, prompt: Prompt) -> Chat:
         """`prompt` with the policy's answer."""
-
-
-class Told(Protocol):
-    """Where a person's actions come from; see `distrl.workers.board.SlotSign`."""
-
-    hint: str
-
-    @property
-    def is_given_up(self) -> bool: ...
-
-    def wait_hand(self, timeout_s: float) -> Action | None: ...
 
 
 class Demonstrator:
@@ -142,14 +132,14 @@ class Abandoned(Exception):
 
 
 class ByHand:
-    """Acts as a person says who watches the slot; its chats have no tokens.
+    """Acts as the person says who plays the slot; its chats have no tokens.
 
     Args:
         sign: Where the person's actions come from.
         stop: When set, `act` raises `Abandoned`.
     """
 
-    def __init__(self, agent: Agent, sign: Told, stop: threading.Event) -> None:
+    def __init__(self, agent: Agent, sign: SlotSign, stop: threading.Event) -> None:
         self._agent, self._sign, self._stop = agent, sign, stop
 
     def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:

@@ -1,11 +1,11 @@
 """What a worker's slots do now, with pictures of their screens, for people who watch.
 
-    slot threads ── SlotSign, a few attributes a step ──► board thread, while somebody watches ──► link thread
+    slot threads ── SlotSign, a few attributes a step ──► board thread, while people watch ────► link thread
                                                           SlotReport and pictures, once a second
 
 A picture is a small copy of the screenshot that the slot has taken anyway. Only where screenshots are not
 encoded (`worker.screenshot_format: none`) the slot draws one itself, between two steps and at most once a
-second. While nobody watches nothing is drawn, shrunk or sent.
+second. Unless people watch, nothing is drawn, shrunk or sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AGAIN_S = 10.0
 LEFT_S = 5.0
 """Seconds without an action after which an episode ends whose person has left the slot."""
 SMALL, LARGE = 200, 800
-"""The longer edge of a picture in pixels, and that of a slot that somebody follows."""
+"""The longer edge of a picture in pixels, and that of a followed slot."""
 QUALITY = 60
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class SlotSign:
         return self.hand is None and time.monotonic() - self.since > LEFT_S
 
     def wait_hand(self, timeout_s: float) -> Action | None:
-        """A person's next action; None if none comes in time, or it is no action."""
+        """A person's next action; None if none comes in time, or it is not a valid action."""
         self._told.wait(timeout_s)
         self._told.clear()
         hand = self.hand

@@ -32,7 +32,7 @@ CALL_S = 2.0
 START_S = 20.0
 """Longest time until a server that was started answers."""
 _LOOK_S = 0.25
-"""How often `track` looks whether it shall stop."""
+"""How often `track` checks whether it is to stop."""
 _AGAIN_S = 0.5
 """Pause before `track` connects again."""
 _log = logging.getLogger(__name__)

@@ -53,6 +53,8 @@ MAX_REQUEST = 0xFFFF
 """Longest request in bytes that four digits can announce."""
 MAX_PACKET = 16 * 2**20
 """Largest shell packet that is accepted; devices send at most a few ten kilobytes."""
+MAX_ANSWER_BYTES = 256 * 2**20
+"""The most that is read on one connection; a raw screenshot of 4K has 32 MiB."""
 _READ_BYTES = 256 * 1024
 _POLL_S = 0.1
 _TRY_S = (1.0, 2.0, 4.0, 8.0)
@@ -133,6 +135,7 @@ class Connection:
     def __init__(self, port: int, deadline: Deadline) -> None:
         self.deadline = deadline
         self.serial = deadline.serial
+        self._num_bytes = 0
         try:
             self.socket = socket.create_connection((HOST, port), min(CONNECT_S, deadline.remaining()))
         except OSError as error:
@@ -181,11 +184,16 @@ class Connection:
         """The next bytes, at most `size`; empty at the end."""
         self.socket.settimeout(self.deadline.remaining())
         try:
-            return self.socket.recv(size)
+            data = self.socket.recv(size)
         except TimeoutError as error:
             raise self.deadline.timeout() from error
         except OSError as error:
             raise self.broken(str(error)) from error
+        self._num_bytes += len(data)
+        if self._num_bytes > MAX_ANSWER_BYTES:
+            said = f"the answer to {self.deadline.what} has more than {MAX_ANSWER_BYTES} bytes."
+            raise OutputInvalid(said, "Restart the device.", serial=self.serial)
+        return data
 
     def read_exact(self, size: int) -> bytes:
         """The next `size` bytes. Raises DeviceDisconnected if the connection ends before."""

@@ -9,6 +9,7 @@ import pytest
 from adb_server_fake import FakeAdbServer, FakeDevice, Peer, fake_server, runs
 from adb_world import AdbWorld, adb_world
 
+from distrl.workers.devices import adb
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.errors import (
     ActionOutcomeUnknown,
@@ -19,6 +20,7 @@ from distrl.workers.devices.errors import (
     DeviceTimeout,
     DeviceUnauthorized,
     NonZeroExit,
+    OutputInvalid,
     ServerUnavailable,
     ServiceRejected,
     TransportError,
@@ -83,6 +85,20 @@ def test_exec_out_gives_every_byte() -> None:
         assert len(device.asked) == asked
     with pytest.raises(ServerUnavailable, match=f"no adb server at 127.0.0.1:{server.port}"):
         client.shell("ls", PLENTY_S, reads=True)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda client: client.shell("yes", PLENTY_S), lambda client: client.exec_out("yes", PLENTY_S)]
+)
+def test_a_device_that_does_not_stop_talking_is_cut_off(
+    call: Callable[[AdbClient], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adb, "MAX_ANSWER_BYTES", 100_000)
+    with (
+        fake_server(phone=FakeDevice(serve=runs(lambda command: bytes(300_000)))) as server,
+        pytest.raises(OutputInvalid, match="more than 100000 bytes"),
+    ):
+        call(client_of(server))
 
 
 @pytest.mark.parametrize("serve", [hang_before_okay, hang_after_okay])

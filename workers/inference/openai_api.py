@@ -6,7 +6,6 @@ A field that is not supported is refused by name, never ignored.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -166,7 +165,7 @@ def _image_bytes(url: str) -> bytes:
         )
     try:
         return base64.b64decode(url[found.end() :], validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise ApiError(400, f"An image's data: URL is not valid base64: {error}.", "messages") from error
 
 

@@ -266,9 +266,8 @@ class InferenceServer:
                     self.stats.count(rejected=1)
                 self._service.reject(received.peer, error, message.id)
         else:
-            raise ProtocolError(
-                RejectCode.UNEXPECTED.value, f"{type(message).__name__} is nothing for an inference server"
-            )
+            said = f"an inference server does not take a {type(message).__name__}"
+            raise ProtocolError(RejectCode.UNEXPECTED.value, said)
 
     def _accept(self, received: Received, request: ActRequest) -> None:
         self._take_place()

@@ -195,6 +195,7 @@ def test_without_weights_it_says_so(make_endpoint: MakeEndpoint) -> None:
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
 BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}
+FOREIGN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbÖ8="}}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,7 @@ BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsb
         ({"model": "gpt"}, 404, "ask for 'tiny'"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, "data: URLs"),
         ({"messages": [{"role": "user", "content": [BROKEN]}]}, 400, "readable image. Send"),
+        ({"messages": [{"role": "user", "content": [FOREIGN]}]}, 400, "not valid base64"),
         ({"messages": [{"role": "user", "content": "no picture"}]}, 400, "image"),
     ],
 )

@@ -82,7 +82,8 @@ def write_bytes_atomically(file: Path, data: Buffer, is_durable: bool = False, m
                     os.fsync(out.fileno())
             os.replace(temporary, file)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            temporary.unlink()
         raise
 
 

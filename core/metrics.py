@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ class Buckets:
         return len(self._edges)
 
     def index(self, values: ArrayLike) -> NDArray[np.int64]:
-        """The bucket of each value; what lies below the first edge counts to the first bucket."""
+        """The bucket of each value; values below the first edge are in the first bucket."""
         places = np.searchsorted(self._edges, np.asarray(values), side="right") - 1
         return np.maximum(places, 0).astype(np.int64)
 
@@ -101,8 +102,11 @@ class MetricsWriter:
         with writing(path):
             self._file = path.open("a", encoding="utf-8", buffering=1)
             self._has_rows = path.stat().st_size > 0
-            if self._has_rows and path.read_bytes()[-1:] != b"\n":
-                self._file.write("\n")  # ends a line that a crash cut off
+            if self._has_rows:
+                with path.open("rb") as rows:
+                    rows.seek(-1, os.SEEK_END)
+                    if rows.read(1) != b"\n":
+                        self._file.write("\n")  # ends a line that a crash cut off
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes one line. Numbers that are not finite are null there, and left out elsewhere."""

@@ -57,6 +57,12 @@ def test_what_does_not_fit_leaves_the_old_file_and_nothing_else(tmp_path: Path, 
     assert file.read_text() == "new"
 
 
+def test_the_reason_is_told_where_nothing_can_be_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match=r"Not a directory.*existing folder"):
+        write_bytes_atomically(tmp_path / "file" / "table.json", b"new")
+
+
 KILLED = """
 import os, signal
 from distrl.core.files import Scratch

@@ -36,7 +36,7 @@ def num_cpus() -> int:
     """CPUs that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux knows about affinity
+    except AttributeError:  # only Linux has affinity
         return os.cpu_count() or 1
 
 
@@ -54,7 +54,7 @@ class StopEvent(threading.Event):
             callback()
 
     def set(self) -> None:
-        """Asks the process to stop."""
+        """Sets the event, and calls the callbacks."""
         super().set()
         for callback in list(self._callbacks):
             callback()
@@ -71,7 +71,7 @@ def install_signals(grace_s: float | None = None) -> StopEvent:
     stop = StopEvent()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)  # it stays open
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _do_nothing)
 
@@ -82,15 +82,10 @@ def install_signals(grace_s: float | None = None) -> StopEvent:
         finally:  # a callback that fails must not keep a second signal, or the end of the grace, from working
             reader.settimeout(grace_s)
             _wait_for_signal(reader)
-            _keep_alive.clear()
             os._exit(SECOND_SIGNAL_EXIT_CODE)
 
-    _keep_alive.append(writer)
     threading.Thread(target=watch, name="signals", daemon=True).start()
     return stop
-
-
-_keep_alive: list[socket.socket] = []
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
@@ -120,6 +115,7 @@ class Child:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         boot = [sys.executable, "-I", "-S", "-c", _BOOT, str(os.getpid())]
         with log_file.open("ab") as log:
+            self.log_start = log.tell()  # what stands before is of an earlier process
             self._process = subprocess.Popen(
                 [*boot, *command],
                 stdin=subprocess.DEVNULL,

@@ -17,9 +17,9 @@ from distrl.core.errors import DistrlError
 from distrl.core.process import Child, stop_all
 
 # Exit codes of errors that a restart cannot fix: configuration, run directory, checkpoint, tasks, missing
-# packages, policy, a run without episodes (see distrl.core.errors).
+# packages, policy, a run without episodes, servers with other weights (see distrl.core.errors).
 HOPELESS = frozenset({2, 3, 4, 6, 7, 9, 12, 14})
-# Of errors whose one line says everything: these but the last, and an address in use or without an answer.
+# Of errors whose one line says everything: these except for a run without episodes, and network errors.
 EXPLAINED = (HOPELESS - {12}) | {5}
 MAX_DEATHS = 5
 QUICK_S = 30.0
@@ -127,7 +127,7 @@ class Supervisor:
         return {name: kept.child.pid for name, kept in self._kept.items() if kept.child.poll() is None}
 
     def stop(self) -> None:
-        """Stops all: SIGTERM to everyone, and SIGKILL to each whose patience is over. None is replaced."""
+        """Stops all: SIGTERM to each, and SIGKILL to those whose patience is over. None is replaced."""
         stop_all([(kept.child, kept.program.patience_s) for kept in self._kept.values()])
         self._kept.clear()
 
@@ -137,7 +137,7 @@ class Supervisor:
 
     def _bury(self, kept: _Kept, exit_code: int) -> Death:
         name, lived_s = kept.program.name, time.monotonic() - kept.child.started_at
-        words = last_error(kept.child.log_file)
+        words = last_error(kept.child.log_file, kept.child.log_start)
         if exit_code in HOPELESS:
             failed = self._failed(kept, exit_code, f"{name} stopped: {words}")
             failed.exit_code = exit_code
@@ -164,11 +164,14 @@ class Supervisor:
         return failed
 
 
-def last_error(log_file: Path) -> str:
-    """The last error line of a log, without its "error: "; else its last line, unless its disk is full."""
+def last_error(log_file: Path, start: int = 0) -> str:
+    """The last error line of a log, without its "error: "; else its last line, unless its disk is full.
+
+    What stands before the byte `start` does not count.
+    """
     try:
         with log_file.open("rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
+            log.seek(max(start, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
             tail = log.read().decode("utf-8", "replace")
     except OSError as error:  # the logs were deleted; that must not end the others
         return f"its log cannot be read: {error.strerror}"

@@ -70,6 +70,14 @@ def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) ->
     assert kept.restarts == module.MAX_DEATHS
 
 
+def test_a_death_without_a_word_is_not_explained_by_an_earlier_one(kept: Supervisor, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "broken.log").write_text("error: yesterday's\n")
+    kept.start(python("broken", "import sys; sys.exit(1)"))
+    with pytest.raises(ProgramFailed, match="exit code 1: it wrote nothing"):
+        until(lambda: False, meanwhile=kept.check)
+
+
 def test_a_child_that_ends_slowly_but_always_alike_fails_too(kept: Supervisor, monkeypatch) -> None:
     monkeypatch.setattr(module, "QUICK_S", 0.0)
     kept.start(python("loads", "import sys; print('error: no memory'); sys.exit(1)"))

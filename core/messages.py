@@ -28,13 +28,14 @@ import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
 from distrl.core.errors import ProtocolError
-from distrl.core.packing import MAX_NAME, MAX_TOKEN, check_trajectory, pack_trajectory, unpack
+from distrl.core.packing import MAX_KEYS, MAX_NAME, MAX_TOKEN, check_trajectory, pack_trajectory, unpack
 from distrl.core.slot_view import Count, DeviceView, Elapsed, Hand, SlotView
 from distrl.core.transfer import Transfer
 from distrl.core.types import (
     Branch,
     ChatMessage,
     Completion,
+    Many,
     Number,
     Purpose,
     Record,
@@ -61,9 +62,9 @@ MAX_FRAMES = 1024
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A name or an id: one line of printable text."""
 
-Names = Annotated[tuple[Name, ...], Field(max_length=2**16)]
+Names = Annotated[Many[Name], Field(max_length=2**16)]
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN)]
-Digests = Annotated[tuple[Annotated[str, Field(max_length=MAX_NAME)], ...], Field(max_length=MAX_FRAMES)]
+Digests = Annotated[Many[Annotated[str, Field(max_length=MAX_NAME)]], Field(max_length=MAX_FRAMES)]
 Endpoint = Annotated[
     str,
     Field(
@@ -110,7 +111,7 @@ class WorkUnit(Record):
     kind: Literal["train", "evaluate"]
     weights: WeightInfo
     progress: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    seeds: Annotated[tuple[Count, ...], Field(max_length=1024)] = ()
+    seeds: Annotated[Many[Count], Field(max_length=1024)] = ()
     ttl_s: PositiveSeconds = 300.0
 
 
@@ -140,7 +141,7 @@ class EpisodeReturn(Record):
     length: Annotated[int, Field(ge=0, le=2**31)]
 
 
-Episodes = Annotated[tuple[EpisodeReturn, ...], Field(max_length=2**16)]
+Episodes = Annotated[Many[EpisodeReturn], Field(max_length=2**16)]
 
 
 class Gradient(Record):
@@ -270,7 +271,7 @@ class StatusRequest(Record):
 Watching = Literal["status", "slots", "pictures"]
 """What an observer wants: the learner's status, also what each slot does, also pictures of the slots."""
 
-Followed = Annotated[tuple[Name, ...], Field(max_length=MAX_FOLLOWED)]
+Followed = Annotated[Many[Name], Field(max_length=MAX_FOLLOWED)]
 
 
 class Status(Record):
@@ -297,13 +298,13 @@ class Status(Record):
     weights: WeightInfo | None = None
     transfer: Transfer | None = None
     turn: Count = 0
-    act_endpoints: tuple[str, ...] = ()
+    act_endpoints: Many[str] = ()
     slots: dict[str, Count] = {}
     paused: bool = False
     is_held: bool = False
     watched: Watching = "status"
     followed: Followed = ()
-    hands: Annotated[tuple[Hand, ...], Field(max_length=MAX_FOLLOWED)] = ()
+    hands: Annotated[Many[Hand], Field(max_length=MAX_FOLLOWED)] = ()
     metrics: dict[str, Number] = {}
 
 
@@ -327,7 +328,7 @@ class LeaseGrant(Record):
     """The leases granted; without any: request again after `retry_after_s`. `reason` is for people."""
 
     type: Literal["lease-grant"] = "lease-grant"
-    leases: tuple[Lease, ...] = ()
+    leases: Many[Lease] = ()
     retry_after_s: Seconds = 0.5
     reason: str = ""
 
@@ -402,9 +403,9 @@ class SlotReport(Record):
 
     type: Literal["slot-report"] = "slot-report"
     worker: Name
-    slots: Annotated[tuple[SlotView, ...], Field(max_length=1024)] = ()
-    devices: Annotated[tuple[DeviceView, ...], Field(max_length=1024)] = ()
-    pictures: Annotated[tuple[Count, ...], Field(max_length=MAX_PICTURES)] = ()
+    slots: Annotated[Many[SlotView], Field(max_length=1024)] = ()
+    devices: Annotated[Many[DeviceView], Field(max_length=1024)] = ()
+    pictures: Annotated[Many[Count], Field(max_length=MAX_PICTURES)] = ()
 
 
 class Watch(Record):
@@ -431,10 +432,10 @@ class Wall(Record):
 
     type: Literal["wall"] = "wall"
     status: Status
-    reports: tuple[SlotReport, ...] = ()
-    ages_s: tuple[Elapsed, ...] = ()
+    reports: Many[SlotReport] = ()
+    ages_s: Many[Elapsed] = ()
     number: Count = 0
-    pictures: Annotated[tuple[tuple[Name, Count], ...], Field(max_length=MAX_PICTURES)] = ()
+    pictures: Annotated[Many[tuple[Name, Count]], Field(max_length=MAX_PICTURES)] = ()
 
 
 class Command(Record):
@@ -478,12 +479,12 @@ class ActRequest(Record):
 
     type: Literal["act-request"] = "act-request"
     id: Name
-    messages: tuple[ChatMessage, ...]
+    messages: Many[ChatMessage]
     images: Digests = ()
     held: Digests = ()
     sampling: Sampling = Sampling()
-    prefix: tuple[TokenId, ...] = ()
-    prefix_images: tuple[str, ...] = ()
+    prefix: Many[TokenId] = ()
+    prefix_images: Many[str] = ()
 
 
 class ActReply(Record):
@@ -574,7 +575,7 @@ def _map_in(frame: bytes | memoryview) -> dict[str, Any]:
     """What a frame holds, not validated."""
     _check_envelope(frame)
     try:
-        body = msgpack.unpackb(frame, raw=False, strict_map_key=True)
+        body = msgpack.unpackb(frame, raw=False, max_map_len=MAX_KEYS)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise _refused(RejectCode.MALFORMED, f"the envelope is not msgpack: {error}") from error
     if not isinstance(body, dict):

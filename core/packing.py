@@ -50,6 +50,9 @@ MAX_STATE = 256
 MAX_TRAJECTORY_BYTES = 16 * 2**20
 """Of a trajectory's msgpack."""
 
+MAX_KEYS = 2**14
+"""Keys of a map on the wire: each one that is not known costs an error."""
+
 # A few compressed bytes must not ask for much memory: an empty list is one byte of msgpack, and 56 in Python.
 _FREE_BYTES, _MAX_RATIO = 2**20, 32
 
@@ -89,7 +92,7 @@ def unpack(data: bytes) -> object:
         if not stream.eof or stream.unused_data:
             raise ValueError(f"compressed bytes are cut off, or expand to more than {most} bytes")
     try:
-        return msgpack.unpackb(data, raw=False)
+        return msgpack.unpackb(data, raw=False, max_map_len=MAX_KEYS)
     except (TypeError, msgpack.UnpackException) as error:
         raise ValueError(str(error)) from error
 

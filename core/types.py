@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,6 +22,10 @@ class Record(BaseModel):
 
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Item = TypeVar("Item")
+Many = Annotated[tuple[Item, ...], Field(fail_fast=True)]
+"""Items of a record. Reading ends at the first wrong one: the errors of all of them would take a thousand
+times the memory of a hostile message."""
 
 
 class Spent(Record):
@@ -68,7 +72,7 @@ class Verdict(Record):
     model: str = ""
     step: int = 0
     prompt: str = ""
-    answers: tuple[str, ...] = ()
+    answers: Many[str] = ()
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -117,7 +121,7 @@ class ChatMessage(Record):
     """One message of a chat; `parts` keep the order of text and images."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    parts: tuple[Part, ...]
+    parts: Many[Part]
 
 
 class Sampling(Record):
@@ -146,16 +150,16 @@ class Completion(Record):
     """
 
     text: str
-    prompt_token_ids: tuple[int, ...] = ()
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[Number, ...] = ()
-    weight_versions: tuple[int, ...] = ()
+    prompt_token_ids: Many[int] = ()
+    token_ids: Many[int] = ()
+    logprobs: Many[Number] = ()
+    weight_versions: Many[int] = ()
     sampling: Sampling = Sampling()
     server: str = ""
     queue_s: Number = 0.0
     run_s: Number = 0.0
     batch: int = 0
-    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = Field((), exclude=True)
+    top_logprobs: Many[Many[tuple[int, float]]] = Field((), exclude=True)
 
 
 class Chat(Record):
@@ -167,7 +171,7 @@ class Chat(Record):
     many chats it has; `Prefix` puts it together.
     """
 
-    messages: tuple[ChatMessage, ...]
+    messages: Many[ChatMessage]
     completion: Completion
     continues: bool = False
 
@@ -180,8 +184,8 @@ class Chat(Record):
 class Prefix(Record):
     """What a chat continues: a sequence of token ids, and the images whose placeholders are in it."""
 
-    token_ids: tuple[int, ...] = ()
-    images: tuple[str, ...] = ()
+    token_ids: Many[int] = ()
+    images: Many[str] = ()
 
     def before(self, chat: Chat) -> Prefix:
         """What the policy saw before the chat's own tokens, where `self` is the sequence so far."""
@@ -210,7 +214,7 @@ class ActionRecord(Record):
     to: tuple[Number, Number] | None = None
     text: str = ""
     reason: str = ""
-    motion: tuple[tuple[Number, ...], ...] = ()
+    motion: Many[Many[Number]] = ()
 
 
 Flag = Literal[
@@ -237,7 +241,7 @@ class Element(Record):
     description: str = ""
     class_name: str = ""
     resource_id: str = ""
-    flags: tuple[Flag, ...] = ()
+    flags: Many[Flag] = ()
     parent: int = -1
 
     @property
@@ -271,9 +275,9 @@ class Observation(Record):
     height: int
     app: str = ""
     distance: int | None = None
-    elements: tuple[Element, ...] | None = None
+    elements: Many[Element] | None = None
     marked: str = ""
-    state: tuple[Number, ...] = ()
+    state: Many[Number] = ()
 
     @property
     def shown(self) -> str:
@@ -312,7 +316,7 @@ class TimeStep(Record):
     """One step. `guard` says what the device's guard ended after the action, "" for nothing."""
 
     observation: Observation
-    chats: tuple[Chat, ...]
+    chats: Many[Chat]
     action: ActionRecord
     reward: RewardParts = RewardParts()
     done: bool = False
@@ -375,7 +379,7 @@ class PastStep(Record):
     """A real step before an imagined episode: its action, and what the policy answered, chat by chat."""
 
     action: ActionRecord
-    answers: tuple[str, ...] = ()
+    answers: Many[str] = ()
 
 
 class Branch(Record):
@@ -391,7 +395,7 @@ class Branch(Record):
     """
 
     trajectory: str = Field(max_length=200)
-    past: tuple[PastStep, ...] = ()
+    past: Many[PastStep] = ()
     horizon: int = Field(ge=1)
     potential: Literal["none", "score", "distance"] = "none"
     discount: Number = Field(1.0, ge=0.0, le=1.0)
@@ -433,7 +437,7 @@ class Trajectory(Record):
     group_id: str = ""
     worker: str = ""
     slot: int = 0
-    steps: tuple[TimeStep, ...] = ()
+    steps: Many[TimeStep] = ()
     final: Observation | None = None
     outcome: Outcome = Outcome.UNJUDGED
     fault: Fault = Fault.NONE
@@ -444,7 +448,7 @@ class Trajectory(Record):
     verdict: Verdict | None = None
     truncated: bool = False
     branch: Branch | None = None
-    next_prompt: tuple[ChatMessage, ...] = ()
+    next_prompt: Many[ChatMessage] = ()
     started_at: Number = 0.0
     duration_s: Number = 0.0
 

@@ -3,6 +3,7 @@
 import contextlib
 import types
 import zlib
+from collections.abc import Iterator
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -11,7 +12,7 @@ import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from distrl.core.errors import ProtocolError
@@ -22,6 +23,7 @@ from distrl.core.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Ack,
+    Message,
     StatusRequest,
     Submit,
     check_blobs,
@@ -167,6 +169,41 @@ def test_a_refusal_quotes_little_of_what_it_refuses(field):
     with pytest.raises(ProtocolError) as caught:
         decode(msgpack.packb({**ACK, field: "x" * 10**6}))
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prefix": [""] * 10**5},
+        {"images": [0] * 10**5},
+        {"messages": [{"role": "user", "parts": [{}] * 10**5}]},
+        {f"x{number}": 0 for number in range(10**5)},
+        {"type": "submit", "body": msgpack.packb({"steps": [{"chats": [{}] * 10**5}] * 2})},
+    ],
+)
+def test_a_wrong_message_costs_a_few_errors_however_long_it_is(wrong):
+    message = {"v": PROTOCOL_VERSION, "type": "act-request", "id": "a", "messages": [], **wrong}
+    with pytest.raises(ProtocolError) as caught:
+        decode(msgpack.packb(message))
+    cause = caught.value.__cause__
+    assert not isinstance(cause, ValidationError) or cause.error_count() < 30
+
+
+@pytest.mark.parametrize("record", [Message, Trajectory], ids=["messages", "trajectory"])
+def test_every_list_of_a_record_ends_at_its_first_error(record):
+    def lists(schema: object) -> Iterator[dict[str, Any]]:
+        if isinstance(schema, dict):
+            if "variadic_item_index" in schema:
+                yield schema
+            for inner in schema.values():
+                yield from lists(inner)
+        elif isinstance(schema, list):
+            for inner in schema:
+                yield from lists(inner)
+
+    found = list(lists(TypeAdapter(record).core_schema))
+    assert len(found) > 10
+    assert [one for one in found if not one.get("fail_fast")] == []
 
 
 @pytest.mark.parametrize("frame", [b"", b"\xc1", encode(StatusRequest()) + b"\x00", b"\x91" * 100_000])

@@ -75,7 +75,11 @@ class WeightFeed:
     def received(self, version: int) -> None:
         """A version has come by a transfer: it is not fetched, and older ones are not taken. Any thread."""
         with self._condition:
-            self._received, self._have, self._ready = version, self._wanted, None
+            self._received = version
+            if self._wanted is not None and self._wanted.version <= version:
+                self._have = self._wanted
+            if self._ready is not None and self._ready[0] <= version:
+                self._ready = None
 
     def take(self) -> tuple[int, dict[str, Tensor]] | None:
         """Version and tensors of the newest weights that were not taken yet, if the engine has room."""

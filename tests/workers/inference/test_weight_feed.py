@@ -108,6 +108,17 @@ def test_what_is_superseded_while_waiting_is_left_out(wire: Wire, learner: Learn
         assert learner.server.num_bytes == learner.size
 
 
+def test_a_transfer_that_ends_late_does_not_displace_newer_weights(
+    wire: Wire, learner: Learner, tmp_path: Path
+) -> None:
+    with followers(wire, learner, tmp_path / "shared") as (follower, _):
+        follower.feed.heard(learner.publish(2))
+        assert follower.ready.acquire(timeout=WAIT_S)
+        follower.feed.received(1)
+        follower.ready.release()
+        assert follower.next() == 2
+
+
 def test_weights_wait_while_the_engine_has_no_room(wire: Wire, learner: Learner, tmp_path: Path) -> None:
     room: list[bool] = []
     with followers(wire, learner, tmp_path / "shared") as (follower, _):

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 SECOND_SIGNAL_EXIT_CODE = 130
 # Runs in the child before the command: the kernel sends SIGTERM when the parent's spawning thread is gone.
@@ -73,7 +72,7 @@ def install_signals(grace_s: float | None = None) -> StopEvent:
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)  # it stays open
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _do_nothing)
+        signal.signal(number, lambda *_: None)  # in place of the default action
 
     def watch() -> None:
         _wait_for_signal(reader)
@@ -86,10 +85,6 @@ def install_signals(grace_s: float | None = None) -> StopEvent:
 
     threading.Thread(target=watch, name="signals", daemon=True).start()
     return stop
-
-
-def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Replaces the default action; the watcher thread does the work."""
 
 
 def _wait_for_signal(reader: socket.socket) -> None:

@@ -33,7 +33,6 @@ class RunOptions(Protocol):
 
     def to_yaml(self) -> str:
         """The whole configuration."""
-        ...
 
 
 class DirectoryInUse(RunDirectoryError):

@@ -40,7 +40,7 @@ class Waker:
 
     def wake(self) -> None:
         """Makes the poller return soon. Never blocks."""
-        # Full of unread wake-ups: the poller is about to return anyway. Or closed: no thread waits.
+        # If it is full of wake-ups, the poller is about to return; if it is closed, no thread waits.
         with contextlib.suppress(OSError):
             self._writer.send(b"!")
 

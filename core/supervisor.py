@@ -165,10 +165,7 @@ class Supervisor:
 
 
 def last_error(log_file: Path, start: int = 0) -> str:
-    """The last error line of a log, without its "error: "; else its last line, unless its disk is full.
-
-    What stands before the byte `start` does not count.
-    """
+    """The last "error: " line of a log from byte `start` on; else its last line, or that its disk is full."""
     try:
         with log_file.open("rb") as log:
             log.seek(max(start, os.fstat(log.fileno()).st_size - _TAIL_BYTES))

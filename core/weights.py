@@ -50,10 +50,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")  # it becomes a file name
 _log = logging.getLogger(__name__)
 
 
-def _never() -> bool:
-    return False
-
-
 def describe(
     version: int,
     data: Buffer,
@@ -192,7 +188,7 @@ class WeightFetcher:
         self,
         info: WeightInfo,
         timeout_s: float,
-        is_stopping: Callable[[], bool] = _never,
+        is_stopping: Callable[[], bool] = lambda: False,
         into: memoryview | None = None,
     ) -> memoryview:
         """The bytes of `info`, checked. After an early end, the next fetch of the same version continues.
@@ -298,8 +294,8 @@ class HostFetcher:
         self,
         info: WeightInfo,
         timeout_s: float,
-        is_stopping: Callable[[], bool] = _never,
-        is_superseded: Callable[[], bool] = _never,
+        is_stopping: Callable[[], bool] = lambda: False,
+        is_superseded: Callable[[], bool] = lambda: False,
     ) -> memoryview | None:
         """The bytes of `info`, checked by the server that fetched them.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import string
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import ConfigError
@@ -15,19 +15,15 @@ from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.board import SlotSign
 from distrl.workers.envs.base import Env
 
+if TYPE_CHECKING:
+    from distrl.workers.episode import Conversation
+
 KINDS = tuple(
     kind for kind in ActionKind if kind.value not in ("double_tap", "open_app", "answer", "motion", "invalid")
 )
 """The kinds of action that most agents' notations can write."""
 MAX_LETTERS = 8
 HAND_POLL_S = 0.5
-
-
-class Asked(Protocol):
-    """A policy that completes prompts."""
-
-    def ask(self, prompt: Prompt) -> Chat:
-        """`prompt` with the policy's answer."""
 
 
 class Demonstrator:
@@ -44,7 +40,7 @@ class Demonstrator:
     """
 
     def __init__(
-        self, env: Env, agent: Agent, noise: float, rng: random.Random, policy: Asked | None = None
+        self, env: Env, agent: Agent, noise: float, rng: random.Random, policy: Conversation | None = None
     ) -> None:
         self._env, self._agent, self._noise, self._rng, self._policy = env, agent, noise, rng, policy
 

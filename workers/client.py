@@ -279,9 +279,7 @@ class LearnerLink:
 
     def start(self) -> None:
         """Connects in the background, without a limit."""
-        control = self._wire.connect_dealer(self.control)
-        broadcast = self._wire.connect_sub(self._broadcast)
-        self._channels = control, broadcast
+        self._channels = self._wire.connect_dealer(self.control), self._wire.connect_sub(self._broadcast)
         self._thread.start()
 
     def close(self, timeout_s: float = 2.0) -> None:
@@ -478,7 +476,7 @@ class LearnerLink:
             if self._outbox is not None:
                 self._outbox.rejected(reject)
         elif reject.code in TRANSIENT:
-            _log.warning("the learner cannot answer now: %s (%s)", reject.reason, reject.code.value)
+            _log.warning("the learner cannot answer now: %s", reject.reason)
         elif reject.code is RejectCode.FORBIDDEN:
             self._error = SecurityError(
                 f"The learner at {self.control} rejects this process: {reject.reason}.",

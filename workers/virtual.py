@@ -112,20 +112,8 @@ class World:
         ]
         for one in self.slots:
             self.at(0.0, one.resume)
-        self._totals = dict.fromkeys(
-            (
-                "episodes",
-                "imagined",
-                "actions",
-                "batches",
-                "requests",
-                "passes",
-                "computed",
-                "idle_s",
-                "served_s",
-            ),
-            0.0,
-        )
+        names = "episodes imagined actions batches requests passes computed idle_s served_s"
+        self._totals = dict.fromkeys(names.split(), 0.0)
         self._waits_s: list[float] = []
         self._last = self.moment()
 

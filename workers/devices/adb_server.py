@@ -3,9 +3,8 @@
 A server that is started here is an ordinary `adb start-server` and stays, as with any program that uses adb.
 Following the devices (`track`) needs a thread of its own: the generator belongs to it.
 
-This is the only file that imports adbutils, for the `adb` program that it brings. Its `list` and
-`track_devices` are not used: a server that dripped bytes held a `list` with a timeout of 0.3 s for 12.8 s
-(ours ends on time), and `track_devices` cannot be stopped.
+This is the only file that imports adbutils, for the `adb` program that it brings; `adb.py` says why its calls
+are not used. Its `track_devices` cannot be stopped either.
 """
 
 from __future__ import annotations

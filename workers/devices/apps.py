@@ -124,7 +124,6 @@ ASK_S = 10.0
 """Deadline of one query to the device's shell."""
 
 _RESUMED = re.compile(r"ResumedActivity[:=]\s*ActivityRecord\{\S+ u\d+ ([\w.]+)/([\w.$]+)")
-_RESOLVED = re.compile(r"^([\w.]+)/([\w.$]+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def home_package(shell: AdbClient) -> str:
         shell,
         "cmd package resolve-activity --brief -a android.intent.action.MAIN -c android.intent.category.HOME",
     )
-    match = _RESOLVED.search(text)
+    match = _COMPONENT.search(text)
     if match is None:
         raise OutputInvalid(
             "it names no home screen.",

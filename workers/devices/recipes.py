@@ -27,14 +27,8 @@ CLEAR_S = 60.0
 POLL_S = 0.5
 UNSET = "null"
 """What `settings get` prints for a setting without a value, and what a recipe says to delete one."""
-STILL = dict.fromkeys(
-    (
-        "global/window_animation_scale",
-        "global/transition_animation_scale",
-        "global/animator_duration_scale",
-    ),
-    "0",
-)
+_MOVES = ("window_animation", "transition_animation", "animator_duration")
+STILL = {f"global/{name}_scale": "0" for name in _MOVES}
 """The settings that switch animations off."""
 _LOCKED = re.compile(r"(?:KeyguardShowing|mDreamingLockscreen|mShowingLockscreen)=(true|false)")
 _LOCK_COMMAND = (

@@ -178,15 +178,8 @@ def _goal(task: Any) -> str:
 
 
 _STATES = (
-    "checkable",
-    "checked",
-    "clickable",
-    "enabled",
-    "focused",
-    "long_clickable",
-    "scrollable",
-    "selected",
-)
+    "checkable", "checked", "clickable", "enabled", "focused", "long_clickable", "scrollable", "selected",
+)  # fmt: skip
 
 
 def _attributes(element: Any) -> dict[str, str]:

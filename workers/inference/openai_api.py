@@ -67,10 +67,6 @@ class _StreamOptions(_Base):
     include_usage: bool = False
 
 
-class _ResponseFormat(_Base):
-    type: Literal["text"]
-
-
 class ChatRequest(_Base):
     """The body of a request. `top_k` is an addition to OpenAI's fields.
 
@@ -96,7 +92,7 @@ class ChatRequest(_Base):
     frequency_penalty: _Zero | None = None
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
-    response_format: _ResponseFormat | None = None
+    response_format: dict[Literal["type"], Literal["text"]] | None = None
 
     @property
     def stops(self) -> list[str]:

@@ -11,7 +11,7 @@ from distrl.configs.section import Count, Positive, Section
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
 
-REPEATABLE = ("phone", "two_screens")
+REPEATABLE = ("phone", "two_screens", "metaworld")
 """The built-in environments that show the same screens after the same actions, and that nothing waits for."""
 
 
@@ -58,6 +58,11 @@ def check_world(config: Config) -> None:
         raise ValueError(
             f"world.model=oracle needs an environment that repeats episodes exactly, which {where} does not; "
             "set world.model to none, or env.kind to phone with an empty devices.pool"
+        )
+    if config.world.potential == "distance" and config.env.kind == "metaworld":
+        raise ValueError(
+            "world.potential=distance needs an expert that can say how far it is from the goal, which that of "
+            "env.kind=metaworld cannot; set world.potential to none"
         )
     if config.agent.options.get("mode") == "incremental":
         raise ValueError(

@@ -230,7 +230,7 @@ class EpisodeRunner:
             act_s = max(0.0, self._clock.seconds() - clock - result.settle_s)
 
             done = action.is_terminal or result.done
-            truncated = not done and len(draft.history) + 1 >= task.max_steps
+            truncated = not done and (result.truncated or len(draft.history) + 1 >= task.max_steps)
             reward = step_penalties(draft.history, action, screen.image, self._config.rewards)
             is_over = done or truncated
             if is_over:

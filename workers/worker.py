@@ -93,7 +93,8 @@ class Worker:
         self._errors: list[BaseException] = []
         slots = config.worker.slots
         self._envs = envs or EnvPool(config.env, slots)
-        self._imagined = EnvPool(config.env.timeless, slots)
+        is_timeless = config.env == config.env.timeless
+        self._imagined = self._envs if is_timeless else EnvPool(config.env.timeless, slots)
         self._board.devices = self._envs.devices
         self._pauses = pauses or BackOff()
         self._distances, self._randomly = distances, randomly
@@ -219,7 +220,7 @@ class Worker:
 
     def _run_episode(self, entry: Entry, policy: PolicyClient, lease: Lease) -> None:
         envs = self._envs
-        if lease.branch is not None:  # the slot's device is free for others meanwhile
+        if lease.branch is not None and envs is not self._imagined:  # so that the device is free meanwhile
             envs.release(entry)
             envs = self._imagined
             inside = self._enter(entry.index, envs)

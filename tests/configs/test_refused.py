@@ -23,6 +23,10 @@ REFUSED: list[tuple[list[str], str]] = [
     (["tasks.test=[]"], "`tasks.test`"),
     (["learner.algorithm={kind: aride, correction: none, policy_clip: 0.2}"], "set policy_clip to null"),
     ([INCREMENTAL, HUB, "learner.demonstrations.dagger=0.5"], "set dagger to 0"),
+    (
+        [*ARM, "env.kind=metaworld", "world={model: oracle, potential: distance}"],
+        "world.potential=distance needs an expert that can say how far it is from the goal",
+    ),
     # objectives
     (["learner.algorithm=trpo"], "'gipo'"),
     # models

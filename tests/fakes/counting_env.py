@@ -31,10 +31,14 @@ class CountingEnv:
     Args:
         fail_at: The number of the step of an episode that fails.
         closes_at: The count at which the environment itself ends the episode.
+        limit: The number of steps after which its own limit does.
     """
 
-    def __init__(self, fail_at: int | None = None, closes_at: int | None = None) -> None:
-        self.count, self.calls, self.fail_at, self.closes_at = 0, 0, fail_at, closes_at
+    def __init__(
+        self, fail_at: int | None = None, closes_at: int | None = None, limit: int | None = None
+    ) -> None:
+        self.count, self.calls, self.limit = 0, 0, limit
+        self.fail_at, self.closes_at = fail_at, closes_at
 
     def reset(self, task: Task) -> Frame:
         self.count = self.calls = 0
@@ -48,7 +52,9 @@ class CountingEnv:
             self.count += 1
         elif action.kind is ActionKind.BACK:
             self.count = 0
-        return StepResult(self._frame(), done=self.count == self.closes_at)
+        return StepResult(
+            self._frame(), done=self.count == self.closes_at, truncated=self.calls == self.limit
+        )
 
     def evaluate(self) -> float:
         return float(self.count == 3)

@@ -107,8 +107,10 @@ ANYHOW = WorkerConfig(rewards=RewardConfig(require_complete=False))
         (Full("?", TAP, TAP, TAP), {}, ANYHOW, (Outcome.SUCCESS, 1.0, True)),
         (Script(IMPOSSIBLE), {}, None, (Outcome.IMPOSSIBLE_CLAIMED, 0.0, False)),
         (Script(TAP, TAP, TAP), {"closes_at": 3}, None, (Outcome.SUCCESS, 1.0, False)),
+        (Script(TAP, TAP), {"closes_at": 3, "limit": 2}, None, (Outcome.STEP_LIMIT, 0.0, True)),
+        (Script(TAP, TAP, TAP), {"closes_at": 3, "limit": 3}, None, (Outcome.SUCCESS, 1.0, False)),
     ],
-    ids=["limit", "evaluated-limit", "evaluated-full", "impossible", "closed"],
+    ids=["limit", "evaluated-limit", "evaluated-full", "impossible", "closed", "env-limit", "both"],
 )
 def test_endings(
     policy: Script, env: dict[str, int], config: WorkerConfig | None, ending: tuple[Outcome, float, bool]

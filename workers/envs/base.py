@@ -46,12 +46,14 @@ class StepResult:
 
     Attributes:
         done: Whether the environment itself ended the episode (e.g. a web task that closes).
+        truncated: Whether the environment's own limit of time or steps ended it.
         settle_s: Seconds of the step that went into waiting for a still screen.
         guard: What the device's guard stopped, "" for nothing.
     """
 
     frame: Frame
     done: bool = False
+    truncated: bool = False
     settle_s: float = 0.0
     guard: str = ""
 

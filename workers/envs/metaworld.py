@@ -112,7 +112,7 @@ class MetaWorldEnv:
                     break
         else:  # time passes, so that what is no motion cannot go on for ever
             self._steps += self._repeat
-        return StepResult(self._frame(), done=arm.is_solved or self._steps >= self._limit)
+        return StepResult(self._frame(), done=arm.is_solved, truncated=self._steps >= self._limit)
 
     def evaluate(self) -> float:
         """1 if Meta-World reported success at any step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,19 +11,32 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
-from distrl.configs.schema import EnvConfig
+from distrl.configs.schema import EnvConfig, WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, MissingDependency, TaskError
-from distrl.core.types import Task
+from distrl.core.messages import Lease
+from distrl.core.types import Branch, Completion, Purpose, Task
+from distrl.workers.agents.arm import ArmAgent
 from distrl.workers.envs import metaworld, simulator_of
 from distrl.workers.envs.base import Frame
 from distrl.workers.envs.metaworld import MetaWorldEnv
+from distrl.workers.episode import EpisodeRunner
 
 STILL = Action.move([(0.0, 0.0, 0.0, 0.0)])
 
 
 def task(name: str = "drawer-close-v3", seed: int = 7) -> Task:
     return Task(id="t", suite="s", template=name, split="test", goal="g", params={"env": name}, seed=seed)
+
+
+class Guesses:
+    """A policy whose answer depends on the prompt alone."""
+
+    def act(self, messages, images, sampling, prefix):  # type: ignore[no-untyped-def]
+        rng = random.Random(repr(messages))
+        rows = [[rng.randrange(21) for _ in range(4)] for _ in range(2)]
+        text = "; ".join(" ".join(map(str, row)) for row in rows)
+        return Completion(text=text, token_ids=(1,), logprobs=(-1.0,), weight_versions=(1,))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +84,24 @@ def test_a_seed_is_an_episode_whatever_was_played_and_asked_before(env: MetaWorl
 
 
 @pytest.mark.needs("metaworld")
+def test_an_imagined_episode_goes_on_from_the_real_state_exactly(env: MetaWorldEnv) -> None:
+    one = task("coffee-button-v3")
+    runner = EpisodeRunner(env, ArmAgent(chunk=2), Guesses(), WorkerConfig())
+    played = runner.run(Lease(id="real", task=one))
+    assert played is not None
+    real = played[0]
+    env.reset(task())  # something else in between
+    for step in (0, 1, len(real.steps) - 1):
+        branch = Branch.of(real, step, horizon=100)
+        lease = Lease(id="branch", task=one, purpose=Purpose.IMAGINED, branch=branch)
+        imagined = runner.run(lease)
+        assert imagined is not None
+        found = imagined[0]
+        assert [one.observation for one in found.steps] == [one.observation for one in real.steps[step:]]
+        assert (found.final, found.outcome) == (real.final, real.outcome)
+
+
+@pytest.mark.needs("metaworld")
 def test_rows_are_held_for_repeat_steps_and_move_the_hand_their_way(env: MetaWorldEnv) -> None:
     before = np.array(env.reset(task()).state)
     after = np.array(env.step(Action.move([(0.0, 0.0, 1.0, -1.0)] * 2)).frame.state)
@@ -97,11 +129,11 @@ def test_simpler_meshes_change_pictures_a_little_and_motions_not_at_all(
 def test_an_episode_ends_at_the_limit_even_without_motions() -> None:
     env = MetaWorldEnv(size=32, repeat=4, limit=10)
     env.reset(task())
-    assert [env.step(STILL).done for _ in range(3)] == [False, False, True]
+    assert [env.step(STILL).truncated for _ in range(3)] == [False, False, True]
     env.reset(task())
     invalid = Action.invalid("x", "no motion")
-    assert [env.step(action).done for action in (invalid, Action(kind=ActionKind.WAIT), invalid)][-1]
-    assert env.evaluate() == 0.0
+    last = [env.step(action) for action in (invalid, Action(kind=ActionKind.WAIT), invalid)][-1]
+    assert (last.done, last.truncated, env.evaluate()) == (False, True, 0.0)
     env.close()
     env.close()
 

@@ -7,11 +7,11 @@ DIR/results.json      the numbers, written last by rename: its presence marks a 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import numpy as np
 
@@ -90,11 +90,10 @@ def measure(
     if episodes is None:
         raise EvaluationStopped("Interrupted; no results were kept.", "Measure again with --resume.")
     returns = [episode.total for episode in episodes]
-    mean = math.fsum(returns) / len(returns)
     result = Returns(
         spec=spec,
-        mean=mean,
-        std=math.sqrt(math.fsum((one - mean) ** 2 for one in returns) / len(returns)),
+        mean=fmean(returns),
+        std=pstdev(returns),
         interval=t_interval(returns),
         returns=tuple(returns),
         lengths=tuple(episode.length for episode in episodes),

@@ -62,12 +62,10 @@ def export(
     """
     if adapter is None and merged is None and dataset is None:
         raise ConfigError("There is nothing to export.", "Add --adapter, --merged or --dataset with a DIR.")
-    given = (("--purpose", purpose, "--dataset", dataset), ("--outcome", outcome, "--dataset", dataset))
-    for option, value, needed, named in (*given, ("--config", config, "--merged", merged)):
-        if value is not None and named is None:
-            raise ConfigError(
-                f"{option} {value} has no effect without {needed}.", f"Add {needed} DIR, or remove it."
-            )
+    if dataset is None and (purpose is not None or outcome is not None):
+        raise ConfigError("--purpose and --outcome have no effect without --dataset.", "Remove them.")
+    if merged is None and config is not None:
+        raise ConfigError("--config has no effect without --merged.", "Remove it.")
     for directory in (named.expanduser() for named in (adapter, merged, dataset) if named is not None):
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise RunDirectoryError(

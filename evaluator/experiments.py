@@ -342,7 +342,7 @@ def _explain(error: ValidationError, file: Path) -> ConfigError:
     problem = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        sections = {"suites": Suite, "agents": Agent, "gates": Gate, "tune": Tune}
+        sections: dict[str, type[Section]] = {"suites": Suite, "agents": Agent, "gates": Gate, "tune": Tune}
         section = sections[str(problem["loc"][0])] if len(problem["loc"]) > 1 else Experiment
         known = ", ".join(field.alias or name for name, field in section.model_fields.items())
         return ConfigError(f"{file}: unknown key `{path}`.", f"Known keys there: {known}.")

@@ -124,8 +124,8 @@ class Rejudged:
                 num_judged += 1
                 self._judged[judged.trajectory_id] = judged
                 log.write(judged.model_dump_json() + "\n")
+                log.flush()
                 on_verdict(num_judged)
-            log.flush()
 
     def _askable(self, limit: int | None) -> Iterator[Trajectory]:
         """At most `limit` episodes without a verdict that need the judge, the newest first."""

@@ -7,11 +7,11 @@ DIR/results.json      the numbers, written last by rename: its presence marks a 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import numpy as np
 
@@ -70,9 +70,12 @@ def measure(
         env_id=str(options["id"]), subject=subject.seen_from(output), episodes=evaluate.episodes or EPISODES
     )
     stop = stop or threading.Event()
-    _prepare(output, spec, resume)
+    _check_output(output, spec, resume)
     with contextlib.closing(GymGroup(options, min(evaluate.slots, spec.episodes))) as group:
         actor = _actor(subject, spec.env_id, group.space)
+        output.mkdir(parents=True, exist_ok=True)
+        (output / RESULTS_FILE).unlink(missing_ok=True)
+        write_atomically(output / SPEC_FILE, spec.model_dump_json(indent=2))
         say(f"evaluating {spec.env_id}: 0 of {spec.episodes} episodes")
         said_at = time.monotonic()
 
@@ -87,11 +90,10 @@ def measure(
     if episodes is None:
         raise EvaluationStopped("Interrupted; no results were kept.", "Measure again with --resume.")
     returns = [episode.total for episode in episodes]
-    mean = math.fsum(returns) / len(returns)
     result = Returns(
         spec=spec,
-        mean=mean,
-        std=math.sqrt(math.fsum((one - mean) ** 2 for one in returns) / len(returns)),
+        mean=fmean(returns),
+        std=pstdev(returns),
         interval=t_interval(returns),
         returns=tuple(returns),
         lengths=tuple(episode.length for episode in episodes),
@@ -111,22 +113,18 @@ def load_returns(directory: Path) -> Returns:
         ) from error
 
 
-def _prepare(output: Path, spec: MeasureSpec, resume: bool) -> None:
-    """Makes the directory, or checks that its contents may be replaced."""
-    if not is_free(output, resume, resuming="replace what is there"):
-        try:
-            found = MeasureSpec.model_validate_json((output / SPEC_FILE).read_bytes())
-            is_same = found.subject.may_be(spec.subject)
-            is_same = is_same and found.model_copy(update={"subject": spec.subject}) == spec
-        except (OSError, ValueError):
-            is_same = False
-        if not is_same:
-            raise RunDirectoryError(
-                f"{output} holds a different evaluation.", "Choose another directory with --output."
-            )
-    output.mkdir(parents=True, exist_ok=True)
-    (output / RESULTS_FILE).unlink(missing_ok=True)
-    write_atomically(output / SPEC_FILE, spec.model_dump_json(indent=2))
+def _check_output(output: Path, spec: MeasureSpec, resume: bool) -> None:
+    """Raises RunDirectoryError unless `output` is empty, or holds an earlier measurement that is replaced."""
+    if is_free(output, resume, resuming="replace what is there"):
+        return
+    try:
+        is_same = MeasureSpec.model_validate_json((output / SPEC_FILE).read_bytes()) == spec
+    except (OSError, ValueError):
+        is_same = False
+    if not is_same:
+        raise RunDirectoryError(
+            f"{output} holds a different evaluation.", "Choose another directory with --output."
+        )
 
 
 def _actor(subject: Subject, env_id: str, space: Space) -> Actor:

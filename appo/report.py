@@ -114,13 +114,16 @@ def _methods(loaded: Mapping[str, Returns], config: Config | None) -> list[tuple
     """How the numbers were measured, as (heading, text)."""
     subjects = [f"{label}: {one.spec.subject.name or 'random actions'}" for label, one in loaded.items()]
     training = "APPO: workers train by PPO on what they collect, and the learner adds up their changes."
+    found = [("Training", training)] if config is not None else []
+    if not loaded:
+        return found
     return [
         ("Subject", f"{'; '.join(subjects)}."),
-        *([("Training", training)] if config is not None else []),
+        *found,
         (
             "Episodes",
-            "The most probable action at every step, one episode for each of a range of seeds that neither "
-            "training nor validation used. The return is the sum of the environment's own rewards.",
+            "A policy takes its most probable action at every step. Each episode has its own seed, which "
+            "neither training nor validation used. The return is the sum of the environment's own rewards.",
         ),
         (
             "Intervals",

@@ -102,9 +102,8 @@ class AppoRun:
         result = measure(self._config, subject, directory, resume, stop, Console(stderr=True).print)
         console.print(f"mean return {_described(result)}, n = {len(result.returns)}")
         console.print(f"Results: {directory}", soft_wrap=True)
-        label = Path(subject.name).name if subject.kind == "checkpoint" else subject.kind
         try:
-            page = write_report(directory, self._config.name, {label: directory}, None, self._config)
+            page = write_report(directory, self._config.name, {subject.label: directory}, None, self._config)
         except MissingDependency as error:
             Console(stderr=True).print(f"No report: {error}", soft_wrap=True)
         else:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distrl.appo.envs import Collector, GymGroup, Round, run_episodes
+from distrl.appo.envs import Collector, GymGroup, Round, run_episodes, space_of
 from distrl.appo.policy import GaussianPolicy, PolicySpec, pack_moments
 from distrl.appo.ppo import Eta, LocalPpo
 from distrl.configs.schema import Config
@@ -91,7 +91,7 @@ class AppoWorker:
         self._measuring: tuple[GymGroup, GaussianPolicy] | None = None
         self._num_failures = 0
         self._stats = {"episodes": 0.0, "steps": 0.0, "faults": 0.0}
-        self._space = GymGroup(config.env.options, 1).space  # reports a wrong environment at once
+        self._space = space_of(config.env.options)  # reports a wrong environment at once
 
     def run(self) -> None:
         """Does one unit after another, until too many in a row are rejected or fail."""

@@ -54,8 +54,8 @@ def doctor(
     Only what is needed can fail, and only then the exit status is 1: the packages that every process needs,
     and with --config what that run needs. Nothing is started or changed, not even an adb server.
     """
-    if config is not None and estimate is not None:
-        raise ConfigError("--config and --estimate exclude each other.", "Remove one of them.")
+    if estimate is not None and (config is not None or is_worker):
+        raise ConfigError("--estimate excludes --config and --worker.", "Remove one of them.")
     given = config or estimate
     if given is None and overrides:
         raise ConfigError("--set changes a configuration.", "Name it with --config or --estimate.")

@@ -62,6 +62,10 @@ def export(
     """
     if adapter is None and merged is None and dataset is None:
         raise ConfigError("There is nothing to export.", "Add --adapter, --merged or --dataset with a DIR.")
+    if dataset is None and (purpose is not None or outcome is not None):
+        raise ConfigError("--purpose and --outcome have no effect without --dataset.", "Remove them.")
+    if merged is None and config is not None:
+        raise ConfigError("--config has no effect without --merged.", "Remove it.")
     for directory in (named.expanduser() for named in (adapter, merged, dataset) if named is not None):
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise RunDirectoryError(

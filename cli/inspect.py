@@ -85,6 +85,13 @@ def inspect(
             raise ConfigError(f"{option} {value!r} is unknown.", f"Use one of {', '.join(known)}.")
     failure = FailureMode(mode) if mode is not None else None
     filters = Filters(template, outcome, failure, success, split, task, seed)
+    is_page = html or trajectory is not None
+    if tasks and is_page:
+        raise ConfigError("--tasks lists tasks; --html and --trajectory write episodes.", "Use one of them.")
+    if (output is not None or force) and not is_page:
+        raise ConfigError("--output and --force are for HTML files.", "Add --html or --trajectory ID.")
+    if trajectory is not None and filters != Filters():
+        raise ConfigError("--trajectory names one episode: filters have no effect.", "Remove them.")
     with contextlib.closing(StoredEpisodes(place)) as stored:
         if trajectory is not None:
             typer.echo(_write_page(stored, trajectory, output, force))

@@ -68,6 +68,7 @@ def show_task(
 
 @app.command("import")
 def import_tasks(
+    context: typer.Context,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="A new .jsonl or .yaml file.")
     ],
@@ -109,6 +110,11 @@ def import_tasks(
 
     if not androidworld and not names:
         raise ConfigError("nothing says what to import.", "Name lists as SPLIT=FILE, or add --androidworld.")
+    for name in ("suite", "max_steps") if androidworld else ("family", "train_seeds", "eval_seeds"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option, how = f"--{name.replace('_', '-')}", "with" if androidworld else "without"
+            raise ConfigError(f"{option} has no effect {how} --androidworld.", f"Remove {option}.")
     check_file(output)
     if not androidworld:
         tasks, left_out = import_lists(names or [], suite or output.stem, max_steps)

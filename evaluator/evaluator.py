@@ -97,7 +97,7 @@ class Evaluator:
             self._progress.start(len(self._tasks), len(self._tasks) - len(todo))
             if todo:
                 self._measure(todo, directory, policy, play)
-            duration_s = time.monotonic() - clock
+            duration_s = time.monotonic() - clock if directory.is_new else 0.0
             evaluation = evaluation_of(self._spec, directory.episodes, started_at, duration_s)
             directory.finish(evaluation)
             return evaluation

@@ -37,7 +37,7 @@ from distrl.core.types import Record
 from distrl.evaluator.experiments import PlannedRun, Sweep, difference
 from distrl.evaluator.report.chart import rolling_mean, short_number
 from distrl.evaluator.report.metrics import ELAPSED, UPDATES, Point, RunMetrics
-from distrl.evaluator.report.training import learning_curve
+from distrl.evaluator.report.training import VALIDATION_SUCCESS, learning_curve
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.run_state import FINAL, WARM_START, is_untrained
 from distrl.evaluator.statistics import Interval, t_interval
@@ -165,7 +165,7 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
         before = values[0]
         after = values[-1] if finished else None
     curve = metrics.series(sweep.curve, ELAPSED)
-    if sweep.curve.startswith("eval/") and sweep.curve.endswith("/success"):
+    if sweep.curve == metrics.find(VALIDATION_SUCCESS):
         curve = learning_curve(metrics, ELAPSED).validation  # at the weights that a round measured
     return RunResult(
         arm=planned.arm,
@@ -312,7 +312,7 @@ _NUMBERS = ("before", "after", "splits", "curve", "elapsed_s", "episodes", "upda
 
 def _settings_of(planned: PlannedRun, sweep: Sweep) -> dict[str, Any]:
     """Everything that a run's numbers depend on, except for its seed."""
-    config = planned.config.model_dump(mode="json", exclude={"name", "runs_dir", "seed"})
+    config = planned.config.model_dump(mode="json", exclude={"name", "runs_dir", "modules_dir", "seed"})
     return {"metric": sweep.metric, "curve": sweep.curve, "config": config}
 
 

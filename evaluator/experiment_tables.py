@@ -116,8 +116,11 @@ def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key,
         pairs = None if before is None else compare_pairs(before.episodes, result.episodes)
         if over is None or before is None or pairs is None:
             continue
-        first, last = (dict(zip(one.seeds, one.rates, strict=True)) for one in (before, result))
-        seeds = {seed: last[seed] - first[seed] for seed in last if seed in first}
+        seeds = {}
+        for seed in result.seeds:  # on the tasks that counted both times, as over all seeds
+            first, last = ([e for e in one.episodes if e.seed == seed] for one in (before, result))
+            if (pair := compare_pairs(first, last)) is not None:
+                seeds[seed] = pair.gain
         interval = t_interval(list(seeds.values()), -1.0, 1.0) if len(set(seeds.values())) > 1 else None
         found[key] = Gain(over, pairs, seeds, interval)
     return found
@@ -266,7 +269,7 @@ def _details(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Bl
         split = suite.splits[-1]
         keys = {} if suite.trained_on else {agent: (agent, name, split) for agent in spec.agents}
         found = {agent: results[key].result for agent, key in keys.items() if key in results}
-        levels = sorted({level for one in found.values() for level in one.levels})
+        levels = sorted({level for one in found.values() for level in one.levels}, key=int)
         rows = []
         for agent, one in found.items():
             rates = {level: f"{100 * of.success_rate:.1f}" for level, of in one.levels.items()}

@@ -182,6 +182,8 @@ class Experiment(Section):
             raise ValueError("give either `arms` and `grid` to train, or `suites` and `agents` to measure")
         if self.tune and not set(self.tune.seeds) < set(self.seeds or ()):
             raise ValueError("the seeds of `tune` must be some of `seeds`, not all")
+        if self.gates and self.grid:
+            raise ValueError("gates name arms, which a `grid` splits up: write the points as `arms`")
         for name, gate in self.gates.items():
             if unknown := {gate.arm, gate.over or gate.arm} - set(self.arms):
                 raise ValueError(f"the gate {name!r} names the arm {min(unknown)!r}, which does not exist")
@@ -340,8 +342,10 @@ def _explain(error: ValidationError, file: Path) -> ConfigError:
     problem = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        known = ", ".join(field.alias or name for name, field in Experiment.model_fields.items())
-        return ConfigError(f"{file}: unknown key `{path}`.", f"An experiment has: {known}.")
+        sections: dict[str, type[Section]] = {"suites": Suite, "agents": Agent, "gates": Gate, "tune": Tune}
+        section = sections[str(problem["loc"][0])] if len(problem["loc"]) > 1 else Experiment
+        known = ", ".join(field.alias or name for name, field in section.model_fields.items())
+        return ConfigError(f"{file}: unknown key `{path}`.", f"Known keys there: {known}.")
     return ConfigError(f"{file}: `{path}`: {problem['msg'].removeprefix('Value error, ')}.")
 
 

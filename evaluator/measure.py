@@ -216,11 +216,12 @@ def pool(directory: Path, seeds: Sequence[int]) -> Evaluation:
 
 def pooled(parts: Sequence[LoadedEvaluation], seeds: Sequence[int]) -> Evaluation:
     """The numbers over all repetitions."""
+    durations = [part.evaluation.duration_s for part in parts]
     return evaluation_of(
         parts[0].evaluation.spec,
         [episode for part in parts for episode in read_episodes(part.directory / EPISODES_FILE)],
         min(part.evaluation.started_at for part in parts),
-        sum(part.evaluation.duration_s for part in parts),
+        sum(durations) if all(durations) else 0.0,
         seeds,
     )
 

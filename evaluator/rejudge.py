@@ -124,8 +124,7 @@ class Rejudged:
                 num_judged += 1
                 self._judged[judged.trajectory_id] = judged
                 log.write(judged.model_dump_json() + "\n")
-            log.flush()
-            if done:
+                log.flush()
                 on_verdict(num_judged)
 
     def _askable(self, limit: int | None) -> Iterator[Trajectory]:
@@ -194,9 +193,13 @@ class Rejudged:
         return compare(self.judged, self._config.name, str(self._place), self._failed())
 
     def write_page(self) -> Path:
-        """Writes the page with the worst errors, with jinja2."""
-        page = self._directory / f"agreement-{self.name}.html"
-        shown = ((one, self._store.get(one.trajectory_id)) for one in worst(self.judged))
+        """Writes the page with the worst errors, with jinja2.
+
+        Episodes that the store has trimmed since are not shown.
+        """
+        page, stored = self._directory / f"agreement-{self.name}.html", set(self._store.ids())
+        left = [one for one in self.judged if one.trajectory_id in stored]
+        shown = ((one, self._store.get(one.trajectory_id)) for one in worst(left))
         episodes = ((one, (found, self._store.images(found.image_digests))) for one, found in shown)
         write_agreement_page(page, self._report(), self.judged, episodes)
         return page

@@ -126,7 +126,8 @@ class Evaluation(Record):
 
     Attributes:
         weight_versions: The oldest and the newest weight version that acted; (-1, -1) without a policy.
-        started_at, duration_s: Unix time and seconds of the last session (a resumed evaluation has several).
+        started_at: Unix time of the last session.
+        duration_s: Seconds that it took; 0 if it was resumed, because earlier sessions are not timed.
     """
 
     spec: EvaluationSpec
@@ -159,7 +160,13 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
 
 
 class EvaluationDirectory:
-    """The directory of a running evaluation, locked against other processes. Used by one thread at a time."""
+    """The directory of a running evaluation, locked against other processes. Used by one thread at a time.
+
+    Attributes:
+        is_new: Whether the evaluation begins here, rather than to continue an earlier session's.
+        episodes: Those so far, all tries included.
+        store: Their records.
+    """
 
     def __init__(self, path: Path, spec: EvaluationSpec, resume: bool = False) -> None:
         """Raises RunDirectoryError if `path` holds something else, or another process uses it."""
@@ -170,7 +177,7 @@ class EvaluationDirectory:
             held.enter_context(
                 lock_directory(path / LOCK_FILE, "evaluation", "name another directory with --output")
             )
-            self._is_void = self._is_new = not (path / SPEC_FILE).exists()
+            self._is_void = self.is_new = not (path / SPEC_FILE).exists()
             held.callback(lambda: remove_files(path, _FILES) if self._is_void else None)
             (path / RESULTS_FILE).unlink(missing_ok=True)
             write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
@@ -183,7 +190,7 @@ class EvaluationDirectory:
             self._held, self._is_void = held.pop_all(), False
 
     def is_done(self, task: Task) -> bool:
-        """Whether `task` has an episode that counts."""
+        """Whether `task` has an episode without a fault."""
         return any(e.task_id == task.id and e.fault is Fault.NONE for e in self.episodes)
 
     def add(self, result: EpisodeResult, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
@@ -201,7 +208,7 @@ class EvaluationDirectory:
     def close(self) -> None:
         """Closes the files and unlocks the directory. A new one without an episode or numbers is removed."""
         has_numbers = (self.path / RESULTS_FILE).exists()
-        self._is_void = self._is_new and not has_numbers and self.store.count() == 0
+        self._is_void = self.is_new and not has_numbers and self.store.count() == 0
         self._held.close()
 
 

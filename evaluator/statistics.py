@@ -226,9 +226,7 @@ def t_interval(values: Sequence[float], low: float = -math.inf, high: float = ma
     n = len(values)
     if n < 2:
         return None
-    mean = math.fsum(values) / n
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = t_quantile(n - 1) * deviation / math.sqrt(n)
+    mean, half = fmean(values), t_quantile(n - 1) * stdev(values) / math.sqrt(n)
     return Interval(low=max(low, mean - half), high=min(high, mean + half))
 
 

@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from distrl.core.model_points import MAX_PIXELS
 from distrl.core.types import (
     ActionRecord,
     Chat,
@@ -39,7 +40,7 @@ OUTCOME_WORDS = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A screenshot as it is embedded, "" when its bytes are missing or damaged.
+    """A screenshot as it is embedded; `uri` is "" if there is none to embed.
 
     `height` is in units for the overlay, whose width is always 100.
     """
@@ -246,12 +247,17 @@ def _judged(verdict: Verdict) -> tuple[tuple[str, str], ...]:
 
 
 def picture(data: bytes | None, width: int, height: int, max_width: int) -> Picture:
-    """Embeds an encoded image, never wider than `max_width` pixels; an empty box if the bytes are missing."""
+    """Embeds an encoded image, never wider than `max_width` pixels.
+
+    An empty box if the bytes, which any worker may have sent, are missing, damaged or too large an image.
+    """
     units = 100.0 * height / max(1, width)
     try:
-        with Image.open(io.BytesIO(data or b"")) as image:
+        with Image.open(io.BytesIO(data or b""), formats=("JPEG", "PNG", "WEBP")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                return Picture("", units)
             shrunk = image.convert("RGB")
-    except (UnidentifiedImageError, OSError):
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return Picture("", units)
     if shrunk.width > max_width:
         size = (max_width, max(1, round(shrunk.height * max_width / shrunk.width)))

@@ -81,8 +81,9 @@ def write_report(
     viewer, top = build_viewer(loaded, choose_examples(episodes, EXAMPLES)), headline(blocks)
     facts = run_facts(loaded, metrics)
     subjects = {label: _words(one.evaluation.spec.subject) for label, one in loaded.items()}
-    is_compared = top is not None and len(top.overall.arms) > 1
-    baseline = top.overall.arms[0].summary.success_rate if top is not None and is_compared else None
+    baseline: tuple[float | None, str] = None, ""
+    if top is not None and len(top.overall.arms) > 1 and (start := top.overall.arms[0]).summary.episodes:
+        baseline = start.summary.success_rate, start.label
     staleness = training.staleness_rows(metrics)
     shares = {name for row in staleness for name in row["shares"]}
     page = {
@@ -96,7 +97,7 @@ def write_report(
         ],
         "has_cost": any(arm.summary.mean_cost for block in blocks for arm in block.overall.arms),
         "facts": facts,
-        "curves": training.success_charts(metrics, baseline, labels[0] if labels else ""),
+        "curves": training.success_charts(metrics, *baseline),
         "staleness": staleness,
         "shares": {name: heading for name, heading in training.SHARES.items() if name in shares},
         "freshness": training.signal_charts(metrics, training.FRESHNESS_SIGNALS),
@@ -196,10 +197,8 @@ def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> li
     if evaluations:
         newest = evaluations[-1]
         count = sum(split.overall.episodes for split in newest.splits.values())
-        spent = newest.duration_s
-        facts.append(
-            Fact("evaluation_episodes", count, "Evaluation", f"{count}", f"episodes in {duration(spent)}")
-        )
+        time = f" in {duration(newest.duration_s)}" if newest.duration_s else ""
+        facts.append(Fact("evaluation_episodes", count, "Evaluation", f"{count}", f"episodes{time}"))
         asked = Spent.total(split.spent for split in newest.splits.values())
         if asked.calls:
             note = f"{asked.describe()}, faulted tries included"

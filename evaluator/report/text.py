@@ -65,7 +65,7 @@ def gain_lines(directory: Path, baseline: Path) -> list[str]:
     theirs, ours = (", ".join(one.evaluation.splits) for one in loaded.values())
     rows = [block.overall for block in compare(loaded)]
     if all(row.gain is None for row in rows):
-        return [f"no gain: the baseline ({theirs}) and this evaluation ({ours}) have no split in common"]
+        return [f"no gain: no split is measured in both the baseline ({theirs}) and this evaluation ({ours})"]
     lines = []
     for row in rows:
         if row.gain is None or row.gain_interval is None:

@@ -26,7 +26,7 @@ def parse_seeds(text: str) -> range:
         seeds = range(start, int(last) if colon else start + 1)
     except ValueError:
         seeds = range(0)
-    if not 0 < len(seeds) <= MAX_SEEDS or seeds[0] < 0:
+    if not 0 < seeds.stop - seeds.start <= MAX_SEEDS or seeds.start < 0:
         raise TaskError(
             f"{text!r} is not a range of seeds.", f"Write A:B with 0 <= A < B, at most {MAX_SEEDS} of them."
         )

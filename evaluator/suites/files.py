@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from distrl.configs.parse import parse_yaml
 from distrl.core.errors import ConfigError, TaskError
+from distrl.core.files import write_atomically
 from distrl.core.importing import did_you_mean
 from distrl.core.types import Task
 from distrl.core.user_errors import first_problem
@@ -139,11 +140,7 @@ def write_file(tasks: Sequence[Task], path: Path) -> None:
         text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
     else:
         text = yaml.safe_dump({"tasks": entries}, sort_keys=False, allow_unicode=True, width=110)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise TaskError(f"{path} cannot be written: {error.strerror}.", "Check the path.") from error
+    write_atomically(path, text)
 
 
 TEMPLATE = "instruction"

@@ -52,7 +52,7 @@ def test_commands_that_do_not_apply_are_refused(
     result = CliRunner().invoke(app, [command, write(tmp_path), *options])
     assert result.exit_code == ConfigError.exit_code, result.output
     assert reason in result.output
-    assert not (tmp_path / "runs" / "run").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["inspect", "--tasks"], ["export", "--dataset", "out"]])
@@ -122,6 +122,7 @@ def test_the_report_has_the_curve_and_needs_none(tmp_path: Path) -> None:
     rows = [{"env_steps": float(n), "time/elapsed_s": float(n), "train/return": -5.0 + n} for n in range(3)]
     page = write_report(tmp_path, "r", {}, RunMetrics(rows)).read_text()
     assert "Return over environment steps" in page
+    assert "Subject" not in page, "nothing was measured"
     data = json.loads((tmp_path / "report.json").read_text())
     assert data["learning_curve"]["env_steps"]["train"][-1] == [2.0, -3.0]
     config = load_config(write(tmp_path), ["learner.algorithm.stop_at_return=100"])

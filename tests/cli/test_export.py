@@ -67,6 +67,8 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
         ([run, "--adapter", full], 3, "not empty"),
         ([tmp_path / "none", "--adapter", tmp_path / "out"], 4, "no checkpoint"),
         ([lost, "--merged", tmp_path / "out"], 2, "--config"),
+        ([run, "--adapter", tmp_path / "out", "--outcome", "success"], 2, "no effect without --dataset"),
+        ([run, "--adapter", tmp_path / "out", "--config", "quickstart"], 2, "no effect without --merged"),
     ):
         code, error = export(*words)
         assert (code, error.count("\n")) == (status, 1)

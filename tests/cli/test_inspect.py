@@ -164,6 +164,9 @@ def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tm
         (["--task", "s/alarm/9"], 2, "Did you mean 's/alarm/"),
         (["--seed", "7"], 2, "there is no seed '7' here. Choose from: 0."),
         (["--tasks", "--template", "alarms"], 2, "Did you mean 'alarm'?"),
+        (["--tasks", "--html"], 2, "Use one of them"),
+        (["--output", "x.html"], 2, "Add --html or --trajectory"),
+        (["--trajectory", "0000", "--split", "test"], 2, "filters have no effect"),
     ],
 )
 def test_wrong_questions_get_one_line(run_dir: Path, arguments: list[str], code: int, expected: str) -> None:

@@ -58,6 +58,8 @@ def test_a_task_file_is_a_suite(tmp_path: Path) -> None:
         (["import", "-o", "x.jsonl"], 2, "nothing says what to import. Name lists as SPLIT=FILE, or add"),
         (["import", "A", "-o", "x.jsonl"], 6, "'A' is not a valid list. Write SPLIT=FILE; with"),
         (["import", "--androidworld", "-o", "x.txt"], 6, "extension is .jsonl or .yaml"),
+        (["import", "--androidworld", "-o", "x.jsonl", "--max-steps", "15"], 2, "no effect with --androidw"),
+        (["import", "a=b.txt", "-o", "x.jsonl", "--eval-seeds", "8"], 2, "no effect without --androidworld"),
         (
             ["import", "--androidworld", "-o", "x.jsonl", "--train-seeds", "x"],
             6,

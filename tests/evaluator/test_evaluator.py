@@ -113,6 +113,7 @@ def test_an_interrupted_evaluation_continues_where_it_stopped(tmp_path: Path) ->
     assert progress.said[0] == "2 of 6"
     assert len(progress.results) == 4
     assert evaluation.splits["test"].overall.episodes == 6
+    assert evaluation.duration_s == 0.0, "earlier sessions are not timed"
 
 
 def test_an_error_before_the_first_episode_leaves_nothing_in_the_way(tmp_path: Path) -> None:

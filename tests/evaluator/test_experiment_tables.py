@@ -15,6 +15,7 @@ from counting_phone import CountingEnv, write_suite
 from judge_endpoint import JudgeEndpoint, says
 
 from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.types import Fault
 from distrl.evaluator.experiment_results import as_markdown
 from distrl.evaluator.experiment_tables import (
     find_gains,
@@ -25,7 +26,7 @@ from distrl.evaluator.experiment_tables import (
 )
 from distrl.evaluator.experiments import Cell, Experiment, load_table, plan_cells
 from distrl.evaluator.runner import EvaluationStopped
-from distrl.evaluator.statistics import t_quantile
+from distrl.evaluator.statistics import EpisodeResult, Interval
 
 
 @pytest.fixture(autouse=True)
@@ -130,15 +131,21 @@ def test_a_gain_has_an_interval_over_tasks_and_one_over_seeds(
     key = ("expert", "easy", "test")
     lost = next(e.model_copy(update={"success": False}) for e in results[key].episodes if e.seed == 3)
     rest = [e for e in results[key].episodes if (e.seed, e.task_id) != (3, lost.task_id)]
-    results[key] = replace(results[key], rates=(1.0, 0.98), episodes=(*rest, lost))
+    results[key] = replace(results[key], rates=(1.0, 0.5), episodes=(*rest, lost))
     gain = find_gains(spec, results)[key]
-    assert gain.pairs.gain == 0.75
-    assert gain.seeds == {0: 1.0, 3: 0.98}
-    assert gain.over_seeds is not None
-    assert gain.over_seeds.low == pytest.approx(0.99 - t_quantile(1) * 0.01)
-    assert gain.over_seeds.high == 1.0  # there is no more
+    assert (gain.pairs.gain, gain.seeds) == (0.75, {0: 1.0, 3: 0.5})
+    assert gain.over_seeds == Interval(low=-1.0, high=1.0), "0.75 ± 12.7 · 0.25; there is no more"
     assert gain.text.startswith("+75.0 (")
-    assert gain.text.endswith("; +86.3 to +100.0)")
+    assert gain.text.endswith("; -100.0 to +100.0)")
+
+    def faulted(one: EpisodeResult) -> EpisodeResult:
+        is_it = (one.seed, one.task_id) == (3, lost.task_id)
+        return one.model_copy(update={"fault": Fault.DEVICE}) if is_it else one
+
+    before = results["random", "easy", "test"]
+    results["random", "easy", "test"] = replace(before, episodes=tuple(map(faulted, before.episodes)))
+    gain = find_gains(spec, results)[key]
+    assert (gain.pairs.gain, gain.seeds) == (1.0, {0: 1.0, 3: 1.0}), "on the tasks that both have"
     zeros = {key: replace(one, mean=0.0) for key, one in results.items()}
     assert "**" not in as_markdown(table_blocks(spec, zeros, [], "command")), "nothing is the best"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.terminal import Console
 from distrl.evaluator.experiment_results import (
     Mean,
+    ResultsFile,
     as_markdown,
     check_metric,
     chosen_arms,
@@ -107,7 +109,11 @@ def test_options_take_the_place_of_the_file_s(tmp_path) -> None:
     ("text", "message"),
     [
         ("base: nowhere", "no configuration file nowhere"),
-        ("bass: quickstart", "unknown key `bass`. An experiment has: name, title, base, set,"),
+        ("bass: quickstart", "unknown key `bass`. Known keys there: name, title, base, set,"),
+        (
+            "base: quickstart\nagents: {a: {agnet: expert}}\nsuites: {s: {}}",
+            "unknown key `agents.a.agnet`. Known keys there: agent, checkpoint, inference,",
+        ),
         ("seeds: [0]", "`base`: Field required"),
         ("base: quickstart\nseeds: [1, 1]", "a seed appears twice"),
         ("base: quickstart\ngrid: {learner.optim.lr: []}", "`grid.learner.optim.lr`"),
@@ -214,6 +220,24 @@ def test_a_run_s_numbers(tmp_path) -> None:
     assert result.curve == ((0.0, 0.2), (100.0, 0.4), (200.0, 0.6), (300.0, 0.8), (400.0, 0.8))
     assert result.reached_s == 300.0, "the first three rounds have a mean of 0.4, the next of 0.6"
     assert (result.elapsed_s, result.episodes, result.updates) == (400.0, 200.0, 4.0)
+
+
+def test_a_curve_is_not_that_of_another_split(tmp_path) -> None:
+    sweep = replace(plan(tmp_path), curve="eval/other/success")
+    make_run(sweep.runs[0], 2, 9, [0.2, 0.4])
+    assert read_run(sweep.runs[0], sweep).curve == ()
+
+
+def test_a_run_of_own_modules_counts_wherever_it_was_made(tmp_path) -> None:
+    def planned(place: Path) -> Sweep:
+        (run, *_), own = plan(place).runs, {"modules_dir": str(place)}
+        return replace(plan(place), runs=(replace(run, config=run.config.model_copy(update=own)),))
+
+    here, there, file = planned(tmp_path / "here"), planned(tmp_path / "there"), tmp_path / "results.json"
+    make_run(here.runs[0], 2, 9, [0.2, 0.4])
+    ResultsFile(here, file).update()
+    known = ResultsFile(there, file)
+    assert (known.left_out, known.is_done(there.runs[0])) == ([], True)
 
 
 def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:
@@ -351,6 +375,7 @@ def test_gates_say_whether_they_hold(tmp_path) -> None:
         (("over: one, least: 0.15", "over: one"), "give least, most or both"),
         (("over: one, least", "over: one, metric: x, least"), "exactly one of metric and over"),
         (("seeds: [0]}", "seeds: [0, 1, 2]}"), "must be some of"),
+        (("arms:", "grid: {learner.gamma: [0.9]}\narms:"), "gates name arms"),
         (("time: virtual", "time: later"), "time"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,20 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     assert "I see it." in page
     assert "2 calls, 2,000 + 40 tokens; failed calls and garbage included" in page
     assert (tmp_path / "verdicts/vlm.jsonl").is_file()
+
+
+@pytest.mark.needs("jinja2")
+def test_the_page_leaves_out_what_the_store_has_trimmed(tmp_path: Path) -> None:
+    wrong, other = fill(tmp_path, False, False)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        run(tmp_path, endpoint)
+        with contextlib.closing(TrajectoryStore(tmp_path / "store.sqlite3")) as store:
+            assert store.trim(0, before=other.id) == [wrong.id]
+        rejudged = Rejudged(tmp_path, config(endpoint).judge, config(endpoint).worker.rewards)
+        with contextlib.closing(rejudged):
+            page = rejudged.write_page().read_text()
+    assert (wrong.id in page, other.id in page) == (False, True)
+    assert "2 episodes, the judge's surest errors first; 1 are shown" in page
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from episode_factory import SCREEN, make_episode, make_task, screen, with_elements
+from PIL import Image
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError
@@ -69,6 +71,7 @@ def evaluate(tmp_path: Path) -> Evaluate:
         split: str = "test",
         levels: bool = False,
         subject: object = None,
+        faulted: int = 1,
     ) -> Path:
         subject = subject or Subject(kind="checkpoint", name=f"checkpoints/{name}")
         spec = EvaluationSpec(suite="fake", splits=(split,), subject=subject)
@@ -77,7 +80,7 @@ def evaluate(tmp_path: Path) -> Evaluate:
             task = make_task(i, ("toggle", "alarm")[i % 2], split, evil)
             if levels:
                 task = task.model_copy(update={"params": {"level": (2, 10)[i % 2]}})
-            fault = Fault.DEVICE if i == 8 else Fault.NONE
+            fault = Fault.DEVICE if i >= 9 - faulted else Fault.NONE
             trajectory, images = make_episode(task, i < solved, 4, text=evil, fault=fault)
             directory.add(episode_result(trajectory), trajectory, images)
         directory.finish(evaluation_of(spec, directory.episodes, 0.0, 9.0))
@@ -131,6 +134,15 @@ def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Evaluate)
 
 
 TABLE = {"trajectories": 4, "steps": 8, "success": 0.75, "ratio_mean": 2.0, "log_ratio_abs": 0.6, "ess": 0.8}
+
+
+def test_an_evaluation_that_only_faulted_is_no_rate_of_0(tmp_path: Path, evaluate: Evaluate) -> None:
+    rows = [{"step": i, "time": 10.0 * i, "episodes": 8 * i, "train/success": 0.1 * i} for i in range(9)]
+    results = {"warm start": evaluate("step_0", 0, faulted=9), "after training": evaluate("step_9", 6)}
+    page = Page(write_report(tmp_path, "demo", results, RunMetrics(rows)))
+    assert "–→75%" in page.words.replace(" ", "")
+    assert "left:0.00%" not in page.html, "there is no dot"
+    assert "warm start on the test split" not in page.words
 
 
 @pytest.mark.parametrize("with_tables", [True, False])
@@ -231,9 +243,17 @@ def test_a_trajectory_page_lists_elements_and_escapes_them(tmp_path: Path) -> No
     assert "UI element" not in write_page(tmp_path / "none", *make_episode()).words
 
 
-def test_a_trajectory_with_damaged_screenshots_still_shows(tmp_path: Path) -> None:
+def huge_image() -> bytes:
+    """A small file of more pixels than Pillow agrees to decode."""
+    buffer = io.BytesIO()
+    Image.new("1", (14_000, 14_000)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("damaged", [b"no image", huge_image()])
+def test_a_trajectory_with_damaged_screenshots_still_shows(tmp_path: Path, damaged: bytes) -> None:
     trajectory, images = make_episode(fault=Fault.INFERENCE)
-    page = write_page(tmp_path, trajectory, dict.fromkeys(images, b"no image"))
+    page = write_page(tmp_path, trajectory, dict.fromkeys(images, damaged))
     assert "screenshot not stored" in page.words
     assert "inference fault" in page.words
 

@@ -23,9 +23,7 @@ class ZeroPolicy(ShardedPolicy):
     def __init__(self, policy: Policy, config: LearnerConfig) -> None:
         self._deepspeed = _import()
         super().__init__(policy, config)
-        optim = config.optim
-        self._parameters = self.trained()
-        self._adam = torch.optim.AdamW(self._parameters, lr=optim.lr, weight_decay=optim.weight_decay)
+        self._parameters: list[nn.Parameter] = []
         self._engine: Any = None
         self._user: ZeroOptimiser | None = None
 
@@ -37,9 +35,12 @@ class ZeroPolicy(ShardedPolicy):
 
     def start(self) -> None:
         if self._engine is None:
-            self._engine = self._deepspeed.initialize(
-                model=self._module, optimizer=self._adam, config=self._ds_config()
-            )[0]
+            keys, optim = self._ds_config(), self.config.optim
+            for module in self._whole_modules() if self.is_sharded else ():
+                self._deepspeed.zero.Init(module=module, config_dict_or_path=keys)
+            self._parameters = self.trained()
+            adam = torch.optim.AdamW(self._parameters, lr=optim.lr, weight_decay=optim.weight_decay)
+            self._engine = self._deepspeed.initialize(model=self._module, optimizer=adam, config=keys)[0]
             self._module.eval()
             self.is_started = True
 

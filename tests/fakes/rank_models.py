@@ -64,7 +64,7 @@ def trainer_of(
     options = {"model": model, "device": "cpu", "max_prompt_tokens": 200, **POLICIES[name]}
     if "image_features" in options:
         options["image_features"] = str(Path(model).parent / options["image_features"])
-    is_bare = engine.get("engine") == "fsdp" and rank > 0 and options["kind"] == "hub"
+    is_bare = config.zero_stage == 3 and rank > 0 and options["kind"] == "hub"
     bare = {"has_weights": False} if is_bare else {}
     policy = make_policy(policy_config(**options), [], seed=1, **bare)
     trainer = TrainStep(

@@ -137,7 +137,10 @@ def frames(kind: str) -> int:
     return 2 if kind.lower().startswith("glm") else 1
 
 
-_MEANS = {"relative": "0 to 999 across and down", "absolute": "pixels of the resized picture"}
+_MEANS = {
+    "relative": "thousandths of the picture's width and height",
+    "absolute": "pixels of the resized picture",
+}
 
 
 def doubt(model: str, model_type: str, coordinates: str, resize: Resize) -> str | None:

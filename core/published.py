@@ -41,6 +41,7 @@ def _qwen(name: str, writes: str, reasoning: str) -> Published:
 
 PUBLISHED: Sequence[Published] = (
     *_versions("ui-tars", (r"ui-tars-1\.5", "absolute", "1.5"), (r"ui-tars-\d+b", "relative", "1")),
+    *_versions("ui-tars", (r"ui-tars-2\b", "relative", "2")),
     *_versions("autoglm", ("autoglm-phone", "relative", "1")),
     *_versions("mai-ui", ("mai-ui", "relative", "1")),
     *_versions("gui-owl", (r"gui-owl-1\.5", "relative", "1.5"), (r"gui-owl-\d+b", "absolute", "1")),

@@ -346,13 +346,12 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
 def load_everywhere(train_step: TrainStep, states: Mapping[str, Any]) -> None:
     """Every rank gets rank 0's weights, and its optimisers' `states` if it has any. All must call it.
 
-    Engines that shard take the policy's weights and moments from rank 0 themselves, one after the other.
+    Engines that shard take the policy's moments, and weights that they shard, from rank 0 themselves.
     """
     sharded = train_step.sharded
     assert sharded is None or not sharded.is_started, "weights are loaded before the first update"
-    is_fsdp = sharded is not None and sharded.takes_weights
     with torch.no_grad():
-        for module in (train_step.critic,) if is_fsdp else (train_step.policy, train_step.critic):
+        for module in (train_step.critic, *([] if train_step.is_sharded else [train_step.policy])):
             for tensor in (*module.parameters(), *module.buffers()):
                 whole = tensor.detach().contiguous()
                 distributed.broadcast(whole, 0)
@@ -405,10 +404,11 @@ def open_train_step(
             update={"device": learner.device}
         )  # of weights, and of dtype "auto"
         device = resolve_device(learner.device)
-        is_bare = learner.engine == "fsdp" and place is not None and place.rank > 0 and own.kind == "hub"
+        is_sharded = learner.zero_stage == 3
+        is_bare = is_sharded and place is not None and place.rank > 0 and own.kind == "hub"
         policy = make_policy(own, words, config.seed, **({"has_weights": False} if is_bare else {}))
         check_agent_points(config.agent, policy)
-        if learner.engine != "fsdp":  # which brings one layer after the other to the device
+        if not is_sharded:  # else one layer after the other is brought to the device
             policy.to(device)
         if learner.compile:
             assert isinstance(policy, HubPolicy)

@@ -3,8 +3,6 @@
 A layer is gathered where it is called and freed afterwards; what is in no layer (embeddings, the output
 layer) is gathered once per pass. Weights that are trained in bfloat16 are float32 in the parts, which AdamW
 changes, and bfloat16 where they compute and are published.
-
-Only rank 0 needs the model's weights: it gives them to the others layer by layer.
 """
 
 from __future__ import annotations
@@ -18,9 +16,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from distrl.configs.learner import LearnerConfig
-from distrl.core.policies import resolve_device
-from distrl.core.policies.base import Policy
 from distrl.learner.optimisers import COPY, Optimiser
 from distrl.learner.ranks import from_rank_0, num_ranks, own_rank
 from distrl.learner.sharding import MOMENTS, ShardedPolicy
@@ -30,57 +25,21 @@ warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
 
 
 class FsdpPolicy(ShardedPolicy):
-    """Until it starts, rank 0's policy is whole; those of the others need no weights."""
-
-    takes_weights = True
-
-    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
-        super().__init__(policy, config)
-        self._device = torch.empty(0, device=resolve_device(config.device)).device
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
-
     def start(self) -> None:
         if self.is_started:
             return
-        mesh = init_device_mesh(self._device.type, (num_ranks(),))
+        mesh = init_device_mesh(self.device.type, (num_ranks(),))
         precision = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if self.is_half else None,
             reduce_dtype=torch.float32 if self.is_half else None,
             cast_forward_inputs=False,  # temperatures are among them
         )
-        names = {
-            name for one in self.policy.modules() for name in getattr(one, "_no_split_modules", None) or ()
-        }
-        layers = [module for module in self.policy.modules() if type(module).__name__ in names]
-        for owner in self.policy.modules():
-            for name, buffer in owner._buffers.items():
-                if buffer is not None:
-                    owner._buffers[name] = from_rank_0(buffer, buffer.shape, buffer.dtype, self._device)
-        for module in (*layers, self._module):
-            self._spread(module)
+        for module in self._whole_modules(are_float32=self.is_half):
             # The last one too, so that between passes all parameters are the parts.
             sharded = fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
             sharded.set_force_sum_reduction_for_comms(True)
             sharded.set_gradient_divide_factor(1.0)  # gradients are sums, as with other engines
         self.is_started = True
-
-    def _spread(self, module: nn.Module) -> None:
-        """Gives all ranks rank 0's weights of a module, but for those that are sharded already."""
-        made: dict[nn.Parameter, nn.Parameter] = {}  # tied weights stay tied
-        for owner in module.modules():
-            for name, parameter in owner._parameters.items():
-                if parameter is None or isinstance(parameter, DTensor):
-                    continue
-                if parameter not in made:
-                    whole = from_rank_0(parameter.detach(), parameter.shape, parameter.dtype, self._device)
-                    is_master = self.is_half and parameter.requires_grad
-                    made[parameter] = nn.Parameter(
-                        whole.float() if is_master else whole, requires_grad=parameter.requires_grad
-                    )
-                owner._parameters[name] = made[parameter]
 
     def call(self, name: str, *arguments: Any) -> Any:
         self.start()
@@ -98,7 +57,7 @@ class FsdpPolicy(ShardedPolicy):
     def parts(self, whole: Tensor | None, like: Tensor) -> DTensor:
         """The tensor `whole` of rank 0, of which every rank gets the part that it has of `like`."""
         assert isinstance(like, DTensor)
-        own = from_rank_0(whole, like.shape, like.dtype, self._device)
+        own = from_rank_0(whole, like.shape, like.dtype, self.device)
         return distribute_tensor(own, like.device_mesh, like.placements, src_data_rank=None)
 
     def _whole(self, parameter: nn.Parameter) -> Tensor:

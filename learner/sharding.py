@@ -3,7 +3,8 @@
 Objectives call the policy through `ShardedPolicy.view`, because weights are gathered where the engine sees a
 call. Everything here is of all ranks together: each must make the same calls in the same order. Rank 0 alone
 keeps what is gathered, in main memory, one tensor after the other. An engine starts at the first call, with
-rank 0's weights, so weights are loaded before that.
+rank 0's weights, so weights are loaded before that. One that shards weights needs them on rank 0 only, in
+main memory: it gives each rank its part layer by layer.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import PolicyError
+from distrl.core.policies import resolve_device
 from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.types import Sampling
 from distrl.learner.optimisers import Optimiser, trainable
-from distrl.learner.ranks import own_rank
+from distrl.learner.ranks import from_rank_0, own_rank
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -33,13 +36,12 @@ class ShardedPolicy(ABC):
         view: The policy as objectives call it.
         is_half: Whether what is trained is bfloat16 in the policy.
         is_started: Whether ranks have their parts.
-        takes_weights: Whether the engine brings rank 0's weights to the other ranks when it starts.
+        device: Where batches belong.
     """
-
-    takes_weights = False
 
     def __init__(self, policy: Policy, config: LearnerConfig) -> None:
         self.policy, self.config = policy, config
+        self.device = torch.empty(0, device=resolve_device(config.device)).device
         self.is_started = False
         self._module = _Calls(policy)
         self.is_half = _is_half(list(trainable(policy)), config.engine)
@@ -53,11 +55,6 @@ class ShardedPolicy(ABC):
     def is_sharded(self) -> bool:
         """Whether weights are sharded, and not only gradients and optimiser states."""
         return self.config.zero_stage == 3
-
-    @property
-    def device(self) -> torch.device:
-        """Where batches belong."""
-        return self.policy.device
 
     @abstractmethod
     def start(self) -> None:
@@ -85,6 +82,39 @@ class ShardedPolicy(ABC):
 
     def _give_back(self, parameter: nn.Parameter, kept: Tensor | None) -> None:
         self._set(parameter, kept)
+
+    def _whole_modules(self, are_float32: bool = False) -> Iterator[nn.Module]:
+        """Each layer, then the policy, with rank 0's weights on the device, but for what is sharded by then.
+
+        Args:
+            are_float32: Whether what is trained becomes float32.
+        """
+        names = {
+            name for one in self.policy.modules() for name in getattr(one, "_no_split_modules", None) or ()
+        }
+        layers = [module for module in self.policy.modules() if type(module).__name__ in names]
+        for owner in self.policy.modules():
+            for name, buffer in owner._buffers.items():
+                if buffer is not None:
+                    owner._buffers[name] = from_rank_0(buffer, buffer.shape, buffer.dtype, self.device)
+        for module in (*layers, self._module):
+            self._spread(module, are_float32)
+            yield module
+
+    def _spread(self, module: nn.Module, are_float32: bool) -> None:
+        """Gives all ranks rank 0's weights of a module, but for those that are sharded already."""
+        made: dict[nn.Parameter, nn.Parameter] = {}  # tied weights stay tied
+        for owner in module.modules():
+            for name, parameter in owner._parameters.items():
+                if parameter is None or isinstance(parameter, DTensor) or hasattr(parameter, "ds_id"):
+                    continue
+                if parameter not in made:
+                    whole = from_rank_0(parameter.detach(), parameter.shape, parameter.dtype, self.device)
+                    is_trained = parameter.requires_grad
+                    made[parameter] = nn.Parameter(
+                        whole.float() if are_float32 and is_trained else whole, requires_grad=is_trained
+                    )
+                owner._parameters[name] = made[parameter]
 
     def trained(self) -> list[nn.Parameter]:
         """The parameters that are trained, in the policy's order."""

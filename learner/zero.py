@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import MissingDependency
 from distrl.core.policies.base import Policy
-from distrl.learner.optimisers import Optimiser
+from distrl.learner.optimisers import COPY, Optimiser
 from distrl.learner.ranks import from_rank_0, num_ranks, own_rank
 from distrl.learner.sharding import MOMENTS, ShardedPolicy
 
@@ -23,9 +23,7 @@ class ZeroPolicy(ShardedPolicy):
     def __init__(self, policy: Policy, config: LearnerConfig) -> None:
         self._deepspeed = _import()
         super().__init__(policy, config)
-        optim = config.optim
-        self._parameters = self.trained()
-        self._adam = torch.optim.AdamW(self._parameters, lr=optim.lr, weight_decay=optim.weight_decay)
+        self._parameters: list[nn.Parameter] = []
         self._engine: Any = None
         self._user: ZeroOptimiser | None = None
 
@@ -37,9 +35,12 @@ class ZeroPolicy(ShardedPolicy):
 
     def start(self) -> None:
         if self._engine is None:
-            self._engine = self._deepspeed.initialize(
-                model=self._module, optimizer=self._adam, config=self._ds_config()
-            )[0]
+            keys, optim = self._ds_config(), self.config.optim
+            for module in self._whole_modules() if self.is_sharded else ():
+                self._deepspeed.zero.Init(module=module, config_dict_or_path=keys)
+            self._parameters = self.trained()
+            adam = torch.optim.AdamW(self._parameters, lr=optim.lr, weight_decay=optim.weight_decay)
+            self._engine = self._deepspeed.initialize(model=self._module, optimizer=adam, config=keys)[0]
             self._module.eval()
             self.is_started = True
 
@@ -81,10 +82,7 @@ class ZeroPolicy(ShardedPolicy):
             group["lr"] = lr
 
     def states(self, user: ZeroOptimiser) -> dict[str, Any]:
-        """AdamW's states of `user` of whole parameters, as torch writes them; none if it made no step.
-
-        Rank 0 alone keeps them.
-        """
+        """See `Optimiser.state_dict`, of `user`; none if it made no step. Rank 0 alone keeps the tensors."""
         found: dict[str, Any] = {"state": {}, "param_groups": self.groups}
         adam = None if self._engine is None else self._engine.optimizer.optimizer
         if adam is None or self._user is not user or not adam.state:
@@ -94,8 +92,8 @@ class ZeroPolicy(ShardedPolicy):
         step = next(iter(adam.state.values()))["step"].detach().clone().cpu()
         for index, parameter in enumerate(self._parameters):
             found["state"][index] = {"step": step}
-            for name in MOMENTS:
-                whole = safe_get_full_optimizer_state(parameter, name)
+            for name in (*MOMENTS, COPY) if self.is_half else MOMENTS:
+                whole = safe_get_full_optimizer_state(parameter, _key(name))
                 if own_rank() == 0:
                     found["state"][index][name] = whole.cpu()
         return found
@@ -110,12 +108,12 @@ class ZeroPolicy(ShardedPolicy):
             adam.state[flat] = {"step": torch.as_tensor(step).float().clone(), **moments}
         self._link_states()
         for index, parameter in enumerate(self._parameters):
-            for name in MOMENTS:
-                if index in state["state"]:
+            given = state["state"].get(index, {})
+            for name in (*MOMENTS, COPY) if self.is_half else MOMENTS:
+                if name in given:
                     shape = parameter.ds_shape if is_third else parameter.shape  # type: ignore[attr-defined]
-                    given = state["state"][index].get(name)
-                    value = from_rank_0(given, shape, torch.float32, parameter.device)
-                    _set_moment(parameter, value, name, is_third)
+                    value = from_rank_0(given[name], shape, torch.float32, parameter.device)
+                    _set_state(parameter, value, name, is_third)
 
     def _link_states(self) -> None:
         """Lets DeepSpeed look up the states of stages 1 and 2 again, which it does only once."""
@@ -170,18 +168,23 @@ class ZeroOptimiser(Optimiser):
         self.pending = state  # used from the next step on
 
 
-def _set_moment(parameter: nn.Parameter, value: Tensor, name: str, is_third: bool) -> None:
-    """Gives each rank its part of a whole parameter's moment."""
+def _key(name: str) -> str | None:
+    """The name of a state in DeepSpeed, which has none for weights in float32."""
+    return None if name == COPY else name
+
+
+def _set_state(parameter: nn.Parameter, value: Tensor, name: str, is_third: bool) -> None:
+    """Gives each rank its part of a whole parameter's state."""
     from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
 
     if not is_third:
-        safe_set_full_optimizer_state(parameter, value, name)
+        safe_set_full_optimizer_state(parameter, value, _key(name))
         return
     size = -(-value.numel() // num_ranks())
     padded = value.new_zeros(size * num_ranks())
     padded[: value.numel()] = value.flatten()
     rank = own_rank()
-    safe_set_local_optimizer_state(parameter, padded[rank * size : (rank + 1) * size], name)
+    safe_set_local_optimizer_state(parameter, padded[rank * size : (rank + 1) * size], _key(name))
 
 
 def _import() -> Any:

@@ -67,10 +67,17 @@ class Keeper:
             self._wait_for_another_learner()
         if self.ending():  # a keeper that was queued, or whose host was down, until now
             return 0
-        seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
+        wanted, visible = {role.name: role.needs.gpus for role in self._roles}, gpus.visible()
+        if 0 < len(visible) < sum(wanted.values()):
+            print(
+                f"warning: the processes of {self._host} want {sum(wanted.values())} GPUs and it has "
+                f"{len(visible)}, so some share one. Lower placement.inference.count or the gpus of a role.",
+                flush=True,
+            )
+        seen = gpus.variables_by_role(wanted, visible)
         try:
             for role in self._roles:
-                extra = allocator() if role.kind == "learner" and not gpus.visible() else {}
+                extra = allocator() if role.kind == "learner" and not visible else {}
                 self._supervisor.start(role.program({HOST: self._host, **extra, **seen[role.name]}))
                 self._note(role.name, "running")
             ending, leave_at, next_look = None, math.inf, 0.0

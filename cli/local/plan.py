@@ -37,7 +37,8 @@ class Plan:
         update_s: Seconds of an update.
         per_s: Actions per second that "learner", "servers" and "devices" have time for.
         actions_per_s: Those of the run.
-        is_shared: Whether there are too few GPUs for each process to have its own.
+        is_shared: Whether learner and servers share GPUs.
+        crowd: How many servers share a GPU, or the GPUs of one of them.
         too_large: What does not fit into a GPU, with the bytes that it needs.
     """
 
@@ -46,6 +47,7 @@ class Plan:
     per_s: dict[str, float]
     actions_per_s: float
     is_shared: bool
+    crowd: int
     too_large: dict[str, float]
 
     def lines(self) -> list[Line]:
@@ -54,6 +56,8 @@ class Plan:
         shared = "sharing GPUs" if config.local.gpus == "split" else "taking turns on a GPU"
         each, width = shared if self.is_shared else "a GPU each", width_of(config)
         where = f"{width} GPUs each" if width > 1 and not self.is_shared else each
+        if self.crowd > 1:
+            where = f"{self.crowd} on {'a GPU' if width == 1 else f'{width} GPUs'}"
         engine = f"{where}, {inference.engine.kind}, max_batch {inference.num_rows}"
         found = [
             Line("plan", "ranks of the learner", config.learner.num_ranks, "", each),
@@ -77,7 +81,7 @@ class Plan:
 
 REMEDIES = {
     "learner": "shard it over several GPUs (learner.engine fsdp) or lower learner.micro_batch_tokens",
-    "servers": "use more GPUs, or a smaller model",
+    "servers": "use more GPUs, fewer servers, less of them (gpu_memory_utilization), or a smaller model",
 }
 
 
@@ -171,15 +175,20 @@ class Planner:
 
     def _candidate(self, ranks: int, servers: int, update_s: float, needed: float, kept: float) -> Plan:
         """The plan with so many ranks, of which each needs or keeps so many bytes, and so many servers."""
-        is_shared = self._is_colocated or ranks + servers * width_of(self._config) > self._num_gpus
+        width, memory = width_of(self._config), self._where.memory
+        left = (self._num_gpus - ranks) // width  # places for servers, as `gpus.for_training` has them
+        is_shared, blocks = self._is_colocated or left < 1, left if left > 0 else self._num_gpus // width
+        num_apart = min(servers, max(1, blocks))
+        crowd = math.ceil(servers / num_apart)
         share = math.ceil(self._slots / servers) if self._slots else UNKNOWN_SLOTS
         taken = kept if self._is_colocated else needed
-        config, room = self._serving(share, taken if is_shared else 0.0)
+        taken = taken if is_shared else 0.0
+        config, room = self._serving(share, taken, crowd)
         config = _with(config, "learner", num_processes=ranks)
         config = _with(config, "local", inference_servers=servers)
         rows = min(share, config.inference.num_rows, max(1, room))
         learner = self._one.episode_steps / (config.learner.updates_per_episode * update_s)
-        per_s = {"learner": learner, "servers": servers * self._answers(config, rows)}
+        per_s = {"learner": learner, "servers": num_apart * self._answers(config, rows)}
         both = 1.0 / sum(1.0 / rate for rate in per_s.values())
         if (latency := config.simulate.latency) is not None and self._slots:
             per_s["devices"] = self._slots / (latency.median_s + 1.0 / self._answers(config, 1))
@@ -187,18 +196,27 @@ class Planner:
         too_large = {"learner": needed} if needed > self._room else {}
         if room < 1:
             too_large["servers"] = self._weights + self._row
-        return Plan(config, update_s, per_s, actions, is_shared, too_large)
+        elif self._is_vllm and not config.inference.vllm.kv_cache_gb:
+            wanted = crowd * config.inference.vllm.gpu_memory_utilization * memory
+            if taken + wanted > memory:
+                too_large["servers"] = wanted
+        return Plan(config, update_s, per_s, actions, is_shared, crowd, too_large)
 
-    def _serving(self, slots: int, taken: float) -> tuple[Config, int]:
-        """The configuration of a server, and for how many requests it has room beside `taken` bytes."""
+    def _serving(self, slots: int, taken: float, crowd: int) -> tuple[Config, int]:
+        """The configuration of a server, and for how many requests it has room.
+
+        Args:
+            taken: Bytes of a GPU that the learner has.
+            crowd: Servers that share the rest.
+        """
         config, memory, row = self._config, self._where.memory, self._row
-        room = self._room - taken
+        room = (self._room - taken) / crowd
         if self._is_vllm:
-            if self._is_engine_ours and taken:
+            if self._is_engine_ours and (taken or crowd > 1):
                 share = max(0.05, math.floor(100.0 * room / memory) / 100.0)
                 own = config.inference.vllm.model_copy(update={"gpu_memory_utilization": share})
                 config = _with(config, "inference", engine=own)
-            room = min(config.inference.vllm.gpu_memory_utilization * memory, memory - taken)
+            room = min(config.inference.vllm.gpu_memory_utilization * memory, (memory - taken) / crowd)
             slots = math.ceil(HEADROOM * slots)
         else:
             row += self._one.prefill_bytes()

@@ -219,11 +219,11 @@ def test_a_program_sees_its_own_gpus_as_long_as_there_are_enough() -> None:
     assert shown == ["0,1", "2", "0", None]
 
 
-def keeper(folder: Path, **arguments: tuple[str, ...]) -> Keeper:
-    """A keeper of roles that run `distrl` with these arguments."""
+def keeper(folder: Path, gpus: int = 0, **arguments: tuple[str, ...]) -> Keeper:
+    """A keeper of roles that run `distrl` with these arguments, with so many GPUs each."""
     kinds = {"learner": "learner"}
     wanted = [
-        Role(kind=kinds.get(name, "worker"), name=name, arguments=given, needs=RolePlacement())
+        Role(kind=kinds.get(name, "worker"), name=name, arguments=given, needs=RolePlacement(gpus=gpus))
         for name, given in arguments.items()
     ]
     run = RunDir(folder)
@@ -246,6 +246,18 @@ def test_a_keeper_ends_all_when_the_learner_fails_or_is_done(tmp_path: Path, mon
     assert read_ending(tmp_path / "a") == "failed"
     assert keeper(tmp_path / "b", learner=("--version",), worker=WAITS).run() == 0
     assert [one.state for one in read_states(tmp_path / "b", ["learner", "worker"])] == ["done", "done"]
+
+
+@pytest.mark.parametrize(("visible", "is_warned"), [("0", True), ("0,1", False), ("", False)])
+def test_a_keeper_warns_of_roles_that_share_a_gpu(visible, is_warned, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("DISTRL_HOST", "gpu-1")
+    monkeypatch.setattr("distrl.core.supervisor.Supervisor.start", lambda self, program: None)
+    late = keeper(tmp_path, gpus=1, learner=("--version",), worker=("--version",))
+    late._stop.set()
+    assert late.run() == 130
+    said = "warning: the processes of gpu-1 want 2 GPUs and it has 1, so some share one."
+    assert (said in capsys.readouterr().out) == is_warned
 
 
 def test_a_keeper_starts_nothing_once_the_run_is_over_and_is_missed_when_it_is_gone(tmp_path: Path) -> None:

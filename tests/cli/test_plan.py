@@ -176,6 +176,30 @@ def test_what_is_given_stays_and_without_vllm_transformers_serves() -> None:
     assert crowded.is_shared
 
 
+def test_servers_for_which_no_gpu_is_left_divide_those_of_the_others() -> None:
+    alone, found = (on_80("2B", 2, f"local.inference_servers={count}") for count in (1, 3))
+    places = gpus.for_training(found.config, ["0", "1"])
+    assert [places[f"inference-{i}"] for i in range(3)] == [("1",)] * 3
+    assert (found.crowd, found.is_shared, found.too_large) == (3, False, {})
+    shares = [one.config.inference.vllm.gpu_memory_utilization for one in (alone, found)]
+    assert 3 * shares[1] <= 1.0 < 3 * shares[0]
+    assert found.per_s["servers"] <= alone.per_s["servers"], "they have one GPU together"
+    assert found.actions_per_s == min(found.per_s.values()), "the learner's is its own"
+    rows = {line.what: line.how for line in found.lines()}
+    assert rows["ranks of the learner"] == "a GPU each"
+    assert rows["inference servers"].startswith("3 on a GPU, vllm")
+    assert list(on_80("7B", 2, "local.inference_servers=8").too_large) == ["servers"]
+
+
+def test_servers_that_are_given_more_memory_than_there_is_are_too_large() -> None:
+    engine = "inference.engine={{kind: vllm, gpu_memory_utilization: {}}}"
+    for share, too_large in ((0.85, ["servers"]), (0.4, [])):
+        found = on_80("2B", 2, "local.inference_servers=2", engine.format(share))
+        assert list(found.too_large) == too_large
+        assert found.config.inference.vllm.gpu_memory_utilization == share
+    assert list(on_80("7B", 1, engine.format(0.85)).too_large) == ["servers"], "beside the learner"
+
+
 def test_a_machine_without_a_gpu_keeps_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpus.VISIBLE, "")
     config = load_config("qwen-vl")

@@ -64,7 +64,7 @@ def trainer_of(
     options = {"model": model, "device": "cpu", "max_prompt_tokens": 200, **POLICIES[name]}
     if "image_features" in options:
         options["image_features"] = str(Path(model).parent / options["image_features"])
-    is_bare = engine.get("engine") == "fsdp" and rank > 0 and options["kind"] == "hub"
+    is_bare = config.zero_stage == 3 and rank > 0 and options["kind"] == "hub"
     bare = {"has_weights": False} if is_bare else {}
     policy = make_policy(policy_config(**options), [], seed=1, **bare)
     trainer = TrainStep(
@@ -150,9 +150,15 @@ def compare(rank: int, size: int, file: str, name: str, model: str, *engines: st
     torch.distributed.destroy_process_group()
 
 
-def resume(rank: int, size: int, file: str, name: str, model: str, engine_keys: str) -> None:
-    """A learner goes on from what another saved as that one does, to the bit."""
+def resume(rank: int, size: int, file: str, name: str, model: str, *engines: str) -> None:
+    """A learner goes on from what another of its kind saved as that one does, to the bit."""
     join(rank, size, file)
+    for engine_keys in engines:
+        _resume(rank, size, name, model, engine_keys)
+    torch.distributed.destroy_process_group()
+
+
+def _resume(rank: int, size: int, name: str, model: str, engine_keys: str) -> None:
     weights: Any = None
     saved: Any = None
     losses: list[float] = []
@@ -177,5 +183,4 @@ def resume(rank: int, size: int, file: str, name: str, model: str, engine_keys: 
             saved = copy.deepcopy((engine.critic.state_dict(), engine.state_dict()))
         losses += [float(engine.update(batch_of(policy, seed)).policy_loss.detach()) for seed in (3, 4)]
         stop(engine)
-    assert losses[:2] == losses[2:]
-    torch.distributed.destroy_process_group()
+    assert losses[:2] == losses[2:], engine_keys

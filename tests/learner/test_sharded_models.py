@@ -76,5 +76,8 @@ def test_a_half_precision_model_is_published_as_it_is(
     run(2, tmp_path, name, engines)
 
 
-def test_a_checkpoint_has_the_float32_weights_of_a_half_precision_model(tmp_path: Path) -> None:
-    run(2, tmp_path, "hub-full-half", [{"engine": "fsdp"}], "resume")
+@ENGINES
+def test_a_checkpoint_has_the_float32_weights_of_a_half_precision_model(
+    engines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    run(2, tmp_path, "hub-full-half", engines, "resume")

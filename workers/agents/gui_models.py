@@ -2,6 +2,7 @@
 
     agent       an answer
     ui-tars     Thought: …  Action: click(start_box='<|box_start|>(197,525)<|box_end|>')
+                2: <thinkt>…</thinkt><seed:tool_call> <function=click> <parameter=point>… </seed:tool_call>
     autoglm     <think>…</think><answer>do(action="Tap", element=[197,525])</answer>
     ui-venus    <think>…</think><action>Click(box=(197,525))</action><conclusion>…</conclusion>
     mai-ui      <thinking>…</thinking><tool_call>{"name": "mobile_use", "arguments": {…}}</tool_call>
@@ -26,6 +27,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+from xml.sax.saxutils import escape, unescape
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import ConfigError
@@ -206,6 +208,43 @@ class Objects:
 
 
 @dataclass(frozen=True)
+class Tags:
+    """A call whose arguments stand in tags. A text without a call ends the task: a verb without a name.
+
+    Attributes:
+        opens, closes: What stands around it.
+        point: A point, with {x} and {y}.
+    """
+
+    opens: str
+    closes: str
+    point: str
+
+    def read(self, text: str, names: Collection[str]) -> tuple[str, dict[str, Any]]:
+        if self.opens.strip() not in text and text.strip():
+            return "", {}
+        inside = _between(text, self.opens, self.closes).strip()
+        found = re.fullmatch(r"<function=(\w+)>(.*)</function>", inside, re.DOTALL)
+        if not found or found[1] not in names:
+            raise NoAction(f"none of the calls {', '.join(filter(None, dict.fromkeys(names)))}")
+        if "<function=" in found[2]:
+            raise NoAction("several calls, and one was asked for")
+        pairs = re.findall(r"<parameter=(\w+)>(.*?)</parameter>", found[2], re.DOTALL)
+        return found[1], {key: unescape(value) for key, value in pairs}
+
+    def call(self, verb: Verb, cells: Sequence[Cell], text: str) -> str:
+        """The call without what stands around it."""
+        pairs = [*verb.fixed.items()]
+        pairs += zip(verb.places, [self.point.format(x=x, y=y) for x, y in cells], strict=True)
+        pairs += [(verb.text, escape(text))] if verb.text else []
+        lines = [f"<parameter={key}>{value}</parameter>\n" for key, value in pairs]
+        return f"<function={verb.name}>\n{''.join(lines)}</function>"
+
+    def write(self, verb: Verb, cells: Sequence[Cell], text: str) -> str:
+        return f"{self.opens}{self.call(verb, cells, text)}{self.closes}" if verb.name else "Done."
+
+
+@dataclass(frozen=True)
 class Dialect:
     """How one version of a model is asked and writes.
 
@@ -217,7 +256,7 @@ class Dialect:
     """
 
     verbs: tuple[Verb, ...]
-    syntax: Calls | Objects
+    syntax: Calls | Objects | Tags
     coordinates: Coordinates
     system: str
     question: str
@@ -365,7 +404,8 @@ def _moves(name: str, at: str, reach: float) -> tuple[Verb, ...]:
     )
 
 
-# ---- UI-TARS: bytedance/UI-TARS, README_v1.md (boxes) and codes/ui_tars/prompt.py (points) ----
+# ---- UI-TARS: bytedance/UI-TARS, README_v1.md (boxes) and codes/ui_tars/prompt.py (points);
+# ---- 2: bytedance/UI-TARS-desktop, multimodal/omni-tars/core/src/environments/prompt_t5.ts, mode "gui" ----
 
 HELPFUL = "You are a helpful assistant."
 TARS = """You are a GUI agent. You are given a task and your action history, with screenshots. You need to \
@@ -412,8 +452,48 @@ def _tars(coordinates: Coordinates, at: str, start: str, end: str, point: str) -
     return Dialect(verbs, Calls("Action: ", "", "'", f"'{point}'"), coordinates, HELPFUL, TARS, thought, 1001)
 
 
+TARS_2 = """You are a GUI agent. You are given a task and your action history, with screenshots. You need to \
+perform the next action to complete the task.
+
+You should first think about the reasoning process in the mind and then provide the user with the answer. \
+The reasoning process is enclosed within <thinkt> </thinkt> tags. An answer without a function call ends the \
+task.
+
+## Function Definition
+
+- You have access to the following functions:
+{actions}
+
+- To call a function, use the following structure without any suffix:
+
+<thinkt> reasoning process </thinkt>
+<seed:tool_call>
+<function=example_function_name>
+<parameter=example_parameter_1>value_1</parameter>
+</function>
+</seed:tool_call>"""
+
+
+def _tars_2() -> Dialect:
+    verbs = (
+        Verb(K.TAP, "click", "point"),
+        Verb(K.DOUBLE_TAP, "left_double", "point"),
+        Verb(K.SWIPE, "drag", "start_point", "end_point"),
+        *_moves("scroll", "point", -0.3),
+        Verb(K.TYPE, "type", text="content"),
+        Verb(K.ENTER, "hotkey", fixed={"key": "enter"}),
+        Verb(K.BACK, "navigate_back"),
+        Verb(K.WAIT, "wait", more=("time",)),
+        Verb(K.COMPLETE, "", shown=None),
+    )
+    syntax = Tags("<seed:tool_call>\n", "\n</seed:tool_call>", "<point>{x} {y}</point>")
+    question = "{goal}\n\n## Action History\n{progress}\n"
+    return Dialect(verbs, syntax, "relative", TARS_2, question, r"<thinkt>(.*?)</thinkt>", 1001)
+
+
 class UITarsAgent(GuiModelAgent):
-    """The agent of UI-TARS 1.5, 1, and of those of its models that write points; see `GuiModelAgent`."""
+    """The agent of UI-TARS 1.5, 1, those of its models that write points, and 2 (for browsers); see
+    `GuiModelAgent`."""
 
     _BOX = ("start_box", "start_box", "end_box", "<|box_start|>({x},{y})<|box_end|>")
     _POINT = ("point", "start_point", "end_point", "<point>{x} {y}</point>")
@@ -421,6 +501,7 @@ class UITarsAgent(GuiModelAgent):
         "1.5": _tars("absolute", *_BOX),
         "1": _tars("relative", *_BOX),
         "points": _tars("relative", *_POINT),
+        "2": _tars_2(),
     }
 
 

@@ -13,8 +13,8 @@ from distrl.core.actions import Action, Point
 KEPT_CHARS = 2_000
 """How much of an answer that is not an action is kept with the step; the chat keeps all of it."""
 
-_THOUGHT_STARTS = re.compile(r"<think(?:ing)?>")
-_THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
+_THOUGHT_STARTS = re.compile(r"<think(?:ing|t)?>")
+_THOUGHT_ENDS = re.compile(r"</think(?:ing|t)?>")
 
 
 class NoAction(ValueError):

@@ -126,7 +126,7 @@ def test_the_name_of_a_published_model_says_more_than_its_type(
     assert not warnings_of(configure(folder, BOUND, coordinates="relative"), caplog)
     resize = {"min_pixels": 784, **BOUND}
     (said,) = warnings_of(configure(folder, BOUND, coordinates="absolute", resize=resize), caplog)
-    assert f"but models like {folder} write 0 to 999 across and down" in said
+    assert f"but models like {folder} write thousandths of the picture" in said
     older = tmp_path / "GUI-Owl-7B"
     older.symlink_to(models["qwen"])
     data = configure(older, BOUND, coordinates="relative").model_dump()

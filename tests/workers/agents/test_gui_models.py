@@ -29,6 +29,10 @@ def tars(call: str) -> str:
     return f"Thought: I can see it. Action: is needed.\nAction: {call}"
 
 
+def tars_2(call: str) -> str:
+    return f"<thinkt>I'll click it, <point>5 5</point>.</thinkt><seed:tool_call>\n{call}\n</seed:tool_call>"
+
+
 def glm(call: str) -> str:
     return f"<think>The app is open.</think><answer>{call}</answer>"
 
@@ -96,6 +100,33 @@ TRANSCRIPTS: list[tuple[str, dict[str, Any], str, Meaning]] = [
         *("ui-tars", {"version": "points"}),
         tars("drag(start_point='<point>200 300</point>', end_point='<point>200 100</point>')"),
         (K.SWIPE, (0.2, 0.3), (0.2, 0.1)),
+    ),
+    # bytedance/UI-TARS-desktop: multimodal/gui-agent/action-parser/test/xmlParser.test.ts; a point is divided
+    # by 1000 in multimodal/omni-tars/gui-agent/src/GUIAgentT5Adapter.ts
+    *(
+        ("ui-tars", {"version": 2}, tars_2(call) if call.startswith("<function") else call, meaning)
+        for call, meaning in [
+            (
+                "<function=click>\n<parameter=point><point>17 58</point></parameter>\n</function>",
+                (K.TAP, (0.017, 0.058), ""),
+            ),
+            (
+                "<function=left_double>\n<parameter=point><point>18 58</point></parameter>\n</function>",
+                (K.DOUBLE_TAP, (0.018, 0.058), ""),
+            ),
+            (
+                "<function=type>\n<parameter=content>shrimp and crab recipes</parameter>\n</function>",
+                (K.TYPE, None, "shrimp and crab recipes"),
+            ),
+            (
+                "<function=scroll>\n<parameter=direction>up</parameter>\n"
+                "<parameter=point><point>500 500</point></parameter>\n</function>",
+                (K.SWIPE, (0.5, 0.5), (0.5, 0.8)),
+            ),
+            ("<function=wait>\n</function>", (K.WAIT, None, "")),
+            ("<function=navigate_back>\n</function>", (K.BACK, None, "")),
+            ("<thinkt>It is there.</thinkt>The answer to 1+1 is 2.", (K.COMPLETE, None, "")),
+        ]
     ),
     # zai-org/Open-AutoGLM: phone_agent/config/prompts_en.py, phone_agent/model/client.py
     ("autoglm", {}, glm('do(action="Tap", element=[499,999])'), (K.TAP, (0.5, 1), "")),
@@ -217,6 +248,10 @@ def test_what_a_published_answer_means(
         ("ui-tars", tars("click(start_box='(1,1)', button='left')"), "click has no 'button'"),
         ("ui-tars", tars("type(content='')"), "type needs content"),
         ("ui-tars", tars("click(start_box='(1092,1)')"), "is not within"),
+        ("ui-tars 2", tars_2("<function=mouse_up>\n</function>"), "none of the calls click, left_double"),
+        ("ui-tars 2", tars_2("<function=wait>\n</function>\n" * 2), "several calls"),
+        ("ui-tars 2", "<thinkt>It is", "the thinking does not end"),
+        ("ui-tars 2", "<thinkt>It is</thinkt>\n", "none of the calls"),
         ("autoglm", glm('do(action="Take_over", message="log in")'), "is not supported"),
         ("ui-tars", tars("click(start_box='(9,9)')\n\nclick(start_box='(1,1)')"), "several calls"),
         ("autoglm", glm('do(action="Type", text="a")\ndo(action="Back")'), "several calls"),
@@ -234,7 +269,9 @@ def test_what_a_published_answer_means(
     ],
 )
 def test_nothing_else_is_guessed(kind: str, text: str, reason: str) -> None:
-    found = agent_of(kind, **(LARGE if kind == "ui-tars" else {})).parse(text, SCREEN)
+    name, _, version = kind.partition(" ")
+    options = {"version": version} if version else LARGE if name == "ui-tars" else {}
+    found = agent_of(name, **options).parse(text, SCREEN)
     assert found.kind is K.INVALID
     assert reason in found.reason
 
@@ -298,8 +335,8 @@ def test_gui_owl_is_asked_as_published() -> None:
 
 
 def test_an_unknown_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"version must be one of 1\.5, 1, points, not 2"):
-        agent_of("ui-tars", version=2)
+    with pytest.raises(ConfigError, match=r"version must be one of 1\.5, 1, points, 2, not 3"):
+        agent_of("ui-tars", version=3)
 
 
 @pytest.mark.parametrize(
@@ -307,6 +344,7 @@ def test_an_unknown_version_is_refused() -> None:
     [
         ("ByteDance-Seed/UI-TARS-1.5-7B", "ui-tars", "absolute"),
         ("ByteDance-Seed/UI-TARS-7B-DPO", "ui-tars", "relative"),
+        ("their/UI-TARS-2", "ui-tars", "relative"),
         ("zai-org/AutoGLM-Phone-9B-Multilingual", "autoglm", "relative"),
         ("Tongyi-MAI/MAI-UI-8B", "mai-ui", "relative"),
         ("mPLUG/GUI-Owl-7B", "gui-owl", "absolute"),
@@ -339,9 +377,7 @@ def test_auto_is_the_agent_of_the_model(model: str, kind: str, coordinates: str)
     assert config.hub_policy.own_tokens == (["<|box_start|>", "<|box_end|>"] if kind == "ui-tars" else [])
 
 
-@pytest.mark.parametrize(
-    "name", ["UI-TARS-2-7B", "Holo2-8B", "Holo-30B", "UI-Venus-Ground-7B", "UI-Venus-2B"]
-)
+@pytest.mark.parametrize("name", ["Holo2-8B", "Holo-30B", "UI-Venus-Ground-7B", "UI-Venus-2B"])
 def test_auto_knows_no_other_model(name: str) -> None:
     assert published(f"their/{name}") is None
 

@@ -53,7 +53,7 @@ AGENTS: dict[str, Agent] = {
 LACKS = {
     **dict.fromkeys(("autoui", "mobile-use", "gui-owl"), "double_tap answer open_app"),
     "autoglm": "answer enter impossible",
-    "ui-tars": "answer double_tap enter impossible",
+    "ui-tars": "answer double_tap enter impossible long_press home open_app",
     "ui-venus": "impossible",
     "holo": "impossible answer double_tap long_press swipe type home enter open_app",
 }

@@ -61,8 +61,8 @@ def check_world(config: Config) -> None:
         )
     if config.world.potential == "distance" and config.env.kind == "metaworld":
         raise ValueError(
-            "world.potential=distance needs an expert that can say how far it is from the goal, which that of "
-            "env.kind=metaworld cannot; set world.potential to none"
+            "world.potential=distance needs an expert that can say how far it is from the goal, which that "
+            "of env.kind=metaworld cannot; set world.potential to none"
         )
     if config.agent.options.get("mode") == "incremental":
         raise ValueError(

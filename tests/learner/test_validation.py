@@ -108,6 +108,16 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
     assert row["eval/val/episodes"] == 3
 
 
+def test_the_last_round_ends_although_a_server_never_takes_the_final_weights(toy, tmp_path, caplog) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
+    world.publish_weights = lambda info, data: None
+    ticks = count(step=30)
+    learner.context.clock.now = lambda: float(next(ticks))
+    learner.validation.last(world.stop)
+    assert "no episode by these weights ended for 135 minutes" in caplog.text
+    assert checkpoints.pointed(learner.context.checkpointer.directory, "final") == "step_0"
+
+
 @pytest.mark.parametrize("policy_lag", [0, 2])
 def test_a_round_between_two_publications_is_played_by_the_weights_of_its_checkpoint(
     toy, tmp_path, policy_lag

@@ -371,9 +371,10 @@ class LearnerServer(ServerBase):
 
     def takes_checkpoint(self) -> bool:
         """Whether the owner has requested a checkpoint since the last call. For one thread."""
-        is_wanted = self._checkpoint_wanted.is_set()
-        self._checkpoint_wanted.clear()
-        return is_wanted
+        if not self._checkpoint_wanted.is_set():
+            return False
+        self._checkpoint_wanted.clear()  # only now: a request since the look above is not lost
+        return True
 
     # ---- network thread ----
 
@@ -400,17 +401,20 @@ class LearnerServer(ServerBase):
             self._name(peer, message.worker)
             self._service.reply(peer, self._shutdown or self._grant(message, received.client))
         elif isinstance(message, Command):
-            if message.hand is None:
-                _log.info("%s of %s", message.action, message.name)
-            if message.hand is not None:
-                (self._gallery.play if message.action == "play" else self._gallery.leave)(message.hand)
-            elif message.action == "checkpoint":
-                self._checkpoint_wanted.set()
-            elif message.action in ("pause", "resume"):
-                self._change(is_held=message.action == "pause")
+            self._obey(message)
             self._service.reply(peer, self.status)
         else:
             super()._handle(received)
+
+    def _obey(self, command: Command) -> None:
+        if command.hand is not None:
+            (self._gallery.play if command.action == "play" else self._gallery.leave)(command.hand)
+            return
+        _log.info("%s of %s", command.action, command.name)
+        if command.action == "checkpoint":
+            self._checkpoint_wanted.set()
+        elif command.action in ("pause", "resume"):
+            self._change(is_held=command.action == "pause")
 
     def _grant(self, request: LeaseRequest, client: Client | None) -> LeaseGrant:
         seconds, reason = self._suspensions.of(request.worker)

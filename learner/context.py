@@ -133,7 +133,7 @@ class Reporter:
 
     def broadcast(self, metrics: Mapping[str, float]) -> None:
         """Lets the next broadcasts carry these values besides the newest of all others."""
-        self._newest |= {name: value for name, value in metrics.items() if np.isfinite(value)}
+        self._newest |= metrics
         self._newest["updates"] = float(self._progress.updates)
         self._server.set_metrics(self._newest)
 

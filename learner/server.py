@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import queue
 import threading
 import time
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from distrl.core.errors import NetworkError, ProtocolError, StoreError
 from distrl.core.messages import (
+    MAX_STATISTIC,
     TRANSIENT,
     Ack,
     Command,
@@ -237,10 +237,10 @@ class ServerBase:
         self._change(phase=phase)
 
     def set_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Sets the metrics that the next broadcast carries; no peer reads those that are not finite."""
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        """Sets the metrics that the next broadcast carries, without those that no peer would read."""
+        kept = {name: value for name, value in metrics.items() if abs(value) <= MAX_STATISTIC}
         with self._lock:
-            self._status = self._status.model_copy(update={"metrics": finite})
+            self._status = self._status.model_copy(update={"metrics": kept})
 
     def peer_metrics(self) -> dict[str, float]:
         """What workers and inference servers report, together, and messages rejected, by code.

@@ -107,9 +107,9 @@ class Gallery:
             self._number += 1
             playing.hand = hand.model_copy(update={"number": self._number})
 
-    def leave(self, hand: Hand) -> None:
-        """A person plays a slot no longer."""
-        self._hands.pop(hand.slot, None)
+    def leave(self, slot: str) -> None:
+        """A person plays a slot, WORKER/SLOT, no longer."""
+        self._hands.pop(slot, None)
 
     def hands(self) -> tuple[Hand, ...]:
         """The slots that people play."""

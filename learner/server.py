@@ -54,7 +54,6 @@ from distrl.core.prometheus import show
 from distrl.core.rendezvous import Meeting, publish, reachable
 from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
-from distrl.core.slot_view import Hand
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.transfer import TURN, Transfer
@@ -311,7 +310,8 @@ class ServerBase:
                 answer = Welcome(status=self.status, heartbeat_s=self._heartbeat_s)
             self._service.reply(peer, self._shutdown or answer)
         elif isinstance(message, SlotReport):
-            self._gallery.report(message, received.blobs, self._peers.num_slots(message.worker))
+            num_slots, _ = self._peers.announced(message.worker)
+            self._gallery.report(message, received.blobs, num_slots)
         elif isinstance(message, Watch):
             self._service.reply(peer, *self._gallery.watch(peer, message, self.status))
         else:
@@ -408,7 +408,10 @@ class LearnerServer(ServerBase):
 
     def _obey(self, command: Command) -> None:
         if command.hand is not None:
-            (self._gallery.play if command.action == "play" else self._gallery.leave)(command.hand)
+            if command.action == "play":
+                self._gallery.play(command.hand)
+            else:
+                self._gallery.leave(command.hand.slot)
             return
         _log.info("%s of %s", command.action, command.name)
         if command.action == "checkpoint":
@@ -422,7 +425,7 @@ class LearnerServer(ServerBase):
             return LeaseGrant(retry_after_s=seconds, reason=reason)
         if self._backlog or self.status.is_held:
             return LeaseGrant()
-        limit = self._peers.num_leases(request.worker)
+        _, limit = self._peers.announced(request.worker)
         taken = self._gallery.without_lease(request.worker)
         by_hand = [self._scheduler.lease_by_hand(request.worker, *one) for one in taken]
         leases = self._scheduler.grant(request.worker, request.count, limit, client)
@@ -489,7 +492,7 @@ class LearnerServer(ServerBase):
             return
         self._suspensions.record(self._workers.get(peer, ""))
         if trajectory.purpose is Purpose.DEMO:
-            self._gallery.leave(Hand(slot=f"{trajectory.worker}/{trajectory.slot}"))
+            self._gallery.leave(f"{trajectory.worker}/{trajectory.slot}")
         self._scheduler.finish(trajectory.lease_id, trajectory)
         if not self._backlog:
             try:

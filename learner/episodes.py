@@ -112,13 +112,14 @@ class Episode:
 
 
 def verify(
-    episode: Episode, policy: Policy, images: Mapping[str, Tensor], max_tokens: int | None = None
+    episode: Episode, policy: Policy, images: Mapping[str, Tensor], max_tokens: int | None
 ) -> None:
     """Rejects an episode that `policy` cannot have played.
 
     Args:
         images: Its decoded pictures by digest.
-        max_tokens: Of a sequence with its completions; demonstrations are text, which the wire cannot count.
+        max_tokens: Of a sequence with its completions, if the policy bounds them; demonstrations are text,
+            which the wire cannot count.
     """
     read: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for number, step in enumerate(episode.steps):
@@ -290,5 +291,5 @@ def _compile_step(step: TimeStep, completions: Sequence[_Read], spans: tuple[Spa
         invalid=step.action.kind == ActionKind.INVALID.value,
         versions=tuple(v for one in completions for v in one.versions) if are_known else (),
         spans=spans,
-        server=step.chats[-1].completion.server if step.chats else "",
+        server=step.chats[-1].completion.server,
     )

@@ -333,8 +333,6 @@ class TaskScheduler:
     def _next(self, worker: str) -> Lease | None:
         if self._phase == DEMONSTRATIONS:
             return self._next_demonstration(worker)
-        if self._phase == WARM_UP:
-            return self._next_eval(worker)
         if self._phase != TRAINING:
             return None
         return (

@@ -1,4 +1,4 @@
-"""What a learner consists of and where it stands; and the few things that every phase of its loop does.
+"""The parts and the state of a learner, and the steps that all phases of its loop share.
 
 `Context` is data. Its parts have one owner each, the training thread, but for `server`, whose methods any
 thread may call. `poll`, `drain` and `publish` are the loop's verbs.
@@ -43,7 +43,7 @@ SILENCE_S = 3600.0
 _log = logging.getLogger(__name__)
 
 
-class Peers(Protocol):
+class Network(Protocol):
     """The workers and inference servers, as the training thread sees them; see `LearnerServer`."""
 
     def check(self) -> None: ...
@@ -122,7 +122,7 @@ class RunClock:
 class Reporter:
     """Writes metrics, and lets the server broadcast the newest value of each."""
 
-    def __init__(self, writer: MetricsWriter, server: Peers, progress: Progress, clock: RunClock) -> None:
+    def __init__(self, writer: MetricsWriter, server: Network, progress: Progress, clock: RunClock) -> None:
         self.writer = writer
         self._server, self._progress, self._clock = server, progress, clock
         self._newest: dict[str, float] = {}
@@ -146,7 +146,7 @@ class Reporter:
 @dataclass
 class Context:
     config: Config
-    server: Peers
+    server: Network
     store: TrajectoryStore
     scheduler: TaskScheduler
     replay: Replay

@@ -1,4 +1,4 @@
-"""What people see of the slots: the newest report and picture of each, only while somebody watches.
+"""The slots as observers see them: the newest report and picture of each, kept only while someone watches.
 
     observers ── Watch ──► leases of some seconds ──► Status.watched ──► workers ── SlotReport + pictures ──┐
         ▲                                                                                                   │

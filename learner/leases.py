@@ -1,4 +1,4 @@
-"""The table of leases: who holds which episode until when, and what must be run again.
+"""The table of leases: which worker holds which episode until when, and which must be run again.
 
 Not thread-safe: the scheduler holds its lock around every call.
 """

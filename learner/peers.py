@@ -1,4 +1,4 @@
-"""The learner's peers: who is alive, who is suspended, and the numbers of their heartbeats as metrics.
+"""The learner's peers: which are alive, which are suspended, and the numbers of their heartbeats as metrics.
 
 Stats are named by their senders (`distrl.workers.worker`, `distrl.workers.inference.server`). Counts
 become totals over the life of this process, or rates since the last call; a peer that restarts counts from

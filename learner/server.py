@@ -493,7 +493,7 @@ class LearnerServer(ServerBase):
         self._suspensions.record(self._workers.get(peer, ""))
         if trajectory.purpose is Purpose.DEMO:
             self._gallery.leave(f"{trajectory.worker}/{trajectory.slot}")
-        self._scheduler.finish(trajectory.lease_id, trajectory)
+        self._scheduler.finish(trajectory)
         if not self._backlog:
             try:
                 self._put(trajectory)

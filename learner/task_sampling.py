@@ -1,4 +1,4 @@
-"""Which task is tried next, from which split, and from which state an imagined episode goes on.
+"""Samplers of the tasks to train on and to demonstrate, and of the states that imagined episodes start from.
 
 Not thread-safe: the scheduler holds its lock around every call.
 """

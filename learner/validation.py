@@ -1,4 +1,4 @@
-"""When validation rounds start and what their results lead to: checkpoints, the best one, trimming the store.
+"""Validation rounds: when they start, and what follows them: checkpoints, the best one, trimming the store.
 
 Used by the training thread. `groups.EvalRound` has the episodes of a round.
 """

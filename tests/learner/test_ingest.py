@@ -29,7 +29,7 @@ def come(learner, world, count, spoil=lambda trajectory: trajectory, **changes) 
     for lease in world.scheduler.grant("w", count):
         trajectory = spoil(world.play(lease).model_copy(update=changes))
         world.store.add(trajectory, world.toy.pixels)
-        world.scheduler.finish(lease.id, trajectory)
+        world.scheduler.finish(trajectory)
         world.queue.put_nowait(trajectory)
         learner.context.ingest.drain(0.0)
         names.append(trajectory.id)

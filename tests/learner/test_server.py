@@ -64,8 +64,8 @@ class FakeScheduler:
     def check(self, trajectory):
         return self.misfit
 
-    def finish(self, lease_id, trajectory):
-        self.finished.append((lease_id, trajectory.id))
+    def finish(self, trajectory):
+        self.finished.append((trajectory.lease_id, trajectory.id))
 
     def lose(self, trajectory):
         self.lost.append(trajectory.id)

@@ -28,7 +28,7 @@ def play_round(learner, world, verdicts: list[float | None], fault: Fault = Faul
             if verdict is None:
                 changes = {"fault": fault, "outcome": Outcome.UNJUDGED}
             episode = world.play(lease).model_copy(update=changes)
-            world.scheduler.finish(lease.id, episode)
+            world.scheduler.finish(episode)
             world.scheduler.account(episode)
     learner.validation.finish()
 
@@ -97,7 +97,7 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
             played.extend(world.play(lease) for lease in world.scheduler.grant("w", 3))
         elif number >= 20 and played:
             episode = played.pop()
-            world.scheduler.finish(episode.lease_id, episode)
+            world.scheduler.finish(episode)
             world.scheduler.account(episode)
         return 0
 

@@ -63,7 +63,7 @@ class Selection(Record):
             and self.mode in (None, row["mode"])
             and self.task in (None, row["template"], row["task"])
             and self.group in (None, row["group"])
-            and self.purpose in (None, row["purpose"], "real" if _is_real(row) else None)
+            and self.purpose in (None, row["purpose"], "real" if is_real(row) else None)
             and (self.min_staleness is None or (row["staleness"] or 0) >= self.min_staleness)
             and (self.after is None or row["started_at"] >= self.after)
             and (self.until is None or row["started_at"] < self.until)
@@ -127,7 +127,7 @@ class EpisodeIndex:
 
     def heatmap(self, bins: int) -> dict[str, Any]:
         """Real episodes by template in `bins` equal spans of time: how many, how many solved and faulted."""
-        rows = [row for row in self.rows if _is_real(row)]
+        rows = [row for row in self.rows if is_real(row)]
         times = [row["started_at"] for row in rows]
         start, end = min(times, default=0.0), max(times, default=0.0)
         span = max(end - start, 1e-3)
@@ -177,7 +177,8 @@ class EpisodeIndex:
         return bool(older)
 
 
-def _is_real(row: Row) -> bool:
+def is_real(row: Row) -> bool:
+    """Whether the episode was not imagined."""
     return bool(row["purpose"] != Purpose.IMAGINED.value)
 
 

@@ -363,9 +363,12 @@ def test_imagined_episodes_are_listed_but_not_in_the_heatmap(run: RunDir) -> Non
     with contextlib.closing(TrajectoryStore(run.store)) as store:
         trajectory, images = make_episode(make_task(7), success=True)
         store.add(trajectory.model_copy(update={"purpose": Purpose.IMAGINED}), images)
-    with indexed(run, 7) as dashboard:
+        faulted = {"id": "faulted", "purpose": Purpose.IMAGINED, "fault": Fault.ENV}
+        store.add(trajectory.model_copy(update=faulted), images)
+    with indexed(run, 8) as dashboard:
         rows = dashboard.index.select(Selection(purpose="imagined"))["rows"]
-        assert [row["id"] for row in rows] == [trajectory.id]
+        assert [row["id"] for row in rows] == ["faulted", trajectory.id]
+        assert "env" not in dashboard.snapshot()["devices"]["faults"]
         # A cell opens what it counts.
         real = dashboard.index.select(Selection(purpose="real"))["rows"]
         assert len(real) == 6

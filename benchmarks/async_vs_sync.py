@@ -144,7 +144,7 @@ class ListScheduler:
     def check(self, trajectory: Trajectory) -> str:
         return ""
 
-    def finish(self, lease_id: str, trajectory: Trajectory) -> None:
+    def finish(self, trajectory: Trajectory) -> None:
         pass
 
     def tick(self) -> None:

@@ -76,7 +76,7 @@ class CountingLink:
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
         """Takes an episode, as the learner does."""
-        self.scheduler.finish(trajectory.lease_id, trajectory)
+        self.scheduler.finish(trajectory)
         self.scheduler.account(trajectory)
         if trajectory.fault is not Fault.NONE:
             self.num_faulted += 1

@@ -24,14 +24,6 @@ class ObjectiveConfig(Section):
     rho_max: Positive = 5.0
 
 
-class RatioConfig(Section):
-    """`ratio_level` selects whether the policy term weighs a whole action by one ratio, or each token by its
-    own.
-    """
-
-    ratio_level: Literal["action", "token"] = "action"
-
-
 class CriticConfig(ObjectiveConfig):
     """Common keys of objectives with a critic.
 
@@ -44,13 +36,15 @@ class CriticConfig(ObjectiveConfig):
     entropy_by_failure: bool = False
 
 
-class ActorCriticConfig(CriticConfig, RatioConfig):
+class ActorCriticConfig(CriticConfig):
     """Common keys of objectives that weigh by ratios and normalised advantages.
 
-    `advantage_std_floor` is the least standard deviation that advantages are divided by, and null leaves
+    `ratio_level` selects whether the policy term weighs a whole action by one ratio, or each token by its
+    own. `advantage_std_floor` is the least standard deviation that advantages are divided by, and null leaves
     advantages as they are. `failure_weight` multiplies the advantages of failed episodes.
     """
 
+    ratio_level: Literal["action", "token"] = "action"
     advantage_std_floor: NonNegative | None = 0.1
     failure_weight: Fraction = 1.0
 

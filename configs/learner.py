@@ -164,10 +164,10 @@ class RanksConfig(Section):
                 "use stage 2, or remove the key"
             )
         for name in ("offload_optimizer", "offload_param"):
-            device = (zero.get(name) or {}).get("device", "none")
-            if device not in ("none", "cpu"):
+            offload = zero.get(name) or {}
+            if not isinstance(offload, dict) or offload.get("device", "none") not in ("none", "cpu"):
                 raise ValueError(
-                    f"ds_config.zero_optimization.{name}.device={device!r} is not supported; use 'cpu'"
+                    f"ds_config.zero_optimization.{name}={offload!r} is not supported; use {{device: cpu}}"
                 )
         return self
 

@@ -36,7 +36,6 @@ from distrl.core.types import (
     ChatMessage,
     Completion,
     Many,
-    Number,
     Purpose,
     Record,
     Sampling,
@@ -74,7 +73,8 @@ Endpoint = Annotated[
 ]
 """An address that others connect to; "" for none."""
 
-Statistic = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
+MAX_STATISTIC = 1e18
+Statistic = Annotated[float, Field(ge=-MAX_STATISTIC, le=MAX_STATISTIC, allow_inf_nan=False)]
 """A number that a peer reports: sums of them stay finite."""
 
 Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -305,7 +305,7 @@ class Status(Record):
     watched: Watching = "status"
     followed: Followed = ()
     hands: Annotated[Many[Hand], Field(max_length=MAX_FOLLOWED)] = ()
-    metrics: dict[str, Number] = {}
+    metrics: Statistics = {}
 
 
 class Welcome(Record):
@@ -508,7 +508,7 @@ class Info(Record):
     name: Name
     policy: str
     weight_version: int
-    stats: dict[str, Number] = {}
+    stats: Statistics = {}
 
 
 Message = Annotated[

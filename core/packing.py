@@ -156,9 +156,8 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
         yield f"reward.{name}", part, -MAX_REWARD, MAX_REWARD
     for name, seconds in vars(step.timing).items():
         yield f"timing.{name}", seconds, -MAX_SUM, MAX_SUM
-    for point in (step.action.point, step.action.to):
-        for fraction in point or ():
-            yield "action: a coordinate", fraction, 0, 1
+    for fraction in (*(step.action.point or ()), *(step.action.to or ())):
+        yield "action: a coordinate", fraction, 0, 1
     yield "the number of rows of a motion", len(step.action.motion), 0, MAX_ROWS
     for row in step.action.motion:
         axes = max(1, len(step.action.motion[0]))
@@ -170,6 +169,7 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
     for chat in step.chats:
         one = chat.completion
         yield "the length of completion.server", len(one.server), 0, MAX_NAME
+        yield "the length of completion.text", len(one.text), 0, MAX_TEXT
         for name in ("queue_s", "run_s", "batch"):
             yield f"completion.{name}", getattr(one, name), 0, MAX_SUM
         for name, values, low, high in (

@@ -63,13 +63,16 @@ class RunDir:
         return cls(Path(config.runs_dir).expanduser() / config.name)
 
     @classmethod
-    def create(cls, config: RunOptions) -> RunDir:
-        """Makes a new run's directory and writes its config.yaml; RunDirectoryError if that cannot be."""
+    def create(cls, config: RunOptions, replacing: str = "Continue it with --resume") -> RunDir:
+        """Makes a new run's directory and writes its config.yaml; RunDirectoryError if that cannot be.
+
+        `replacing` is what to do instead if the directory exists.
+        """
         run = cls.of(config)
         if run.path.exists():
             raise RunDirectoryError(
                 f"The run directory {run.path} exists already.",
-                "Continue it with --resume, or start another with --set name=NAME.",
+                f"{replacing}, or start another with --set name=NAME.",
             )
         try:
             run.path.parent.mkdir(parents=True, exist_ok=True)

@@ -102,15 +102,29 @@ class TimeLeft:
     """Estimates how long the rest of a phase takes; `now` gives seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+        self._now, self._phase = now, ""
         self._seen: dict[str, deque[tuple[float, float]]] = {}  # by unit, when it changed, and to what
 
-    def clear(self) -> None:
-        """Another phase begins."""
-        self._seen.clear()
+    def left_s(
+        self, phase: str, done: float, total: float, metrics: Mapping[str, float], config: Config | None
+    ) -> float:
+        """How long the rest of `phase` takes at the recent rate; infinite while that is unknown.
 
-    def left_s(self, unit: str, done: float, total: float) -> float:
-        """How long the rest takes at the recent rate; infinite while that is unknown."""
+        Training goes on until its updates are made, but no longer than `learner.max_minutes`.
+        """
+        if phase != self._phase:
+            self._seen.clear()
+            self._phase = phase
+        left_s = self._at_rate(phase, done, total)
+        if phase != "training" or config is None:
+            return left_s
+        if config.goal.updates is not None:
+            updates_s = self._at_rate("updates", metrics.get("updates", 0.0), config.goal.updates)
+            left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
+        minutes = config.learner.max_minutes or math.inf
+        return min(left_s, max(0.0, 60.0 * minutes - metrics.get("time/online_s", 0.0)))
+
+    def _at_rate(self, unit: str, done: float, total: float) -> float:
         now, seen = self._now(), self._seen.setdefault(unit, deque())
         if not seen or done != seen[-1][1]:
             seen.append((now, done))
@@ -122,11 +136,3 @@ class TimeLeft:
         if not total or done <= before or now - since < SURE_S:
             return math.inf
         return max(0.0, total - done) * (now - since) / (done - before)
-
-    def training_left_s(self, metrics: Mapping[str, float], config: Config, left_s: float) -> float:
-        """`left_s` by episodes or steps, but enough for the updates, and within `learner.max_minutes`."""
-        if config.goal.updates is not None:
-            updates_s = self.left_s("updates", metrics.get("updates", 0.0), config.goal.updates)
-            left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
-        minutes = config.learner.max_minutes or math.inf
-        return min(left_s, max(0.0, 60.0 * minutes - metrics.get("time/online_s", 0.0)))

@@ -24,7 +24,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
 from distrl.learner.batching import Batcher
 from distrl.learner.checkpoint import Checkpointer, restore
-from distrl.learner.context import Context, Peers, Progress, Reporter, RunClock
+from distrl.learner.context import Context, Network, Progress, Reporter, RunClock
 from distrl.learner.distributed import open_train_step
 from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
@@ -144,7 +144,7 @@ def make_context(
     train_step: TrainStep,
     store: TrajectoryStore,
     scheduler: TaskScheduler,
-    server: Peers,
+    server: Network,
     ingested: queue.Queue[Trajectory],
     metrics: MetricsWriter,
     now: Callable[[], float] = time.monotonic,

@@ -1,4 +1,4 @@
-"""What a learner consists of and where it stands; and the few things that every phase of its loop does.
+"""The parts and the state of a learner, and the steps that all phases of its loop share.
 
 `Context` is data. Its parts have one owner each, the training thread, but for `server`, whose methods any
 thread may call. `poll`, `drain` and `publish` are the loop's verbs.
@@ -39,11 +39,11 @@ POLL_S = 0.25  # how long a loop waits for episodes
 PEERS_S = 10.0  # how often the metrics of workers and inference servers are written
 SLEEP_S = 120.0  # until a server on the same GPU sleeps
 SILENCE_S = 3600.0
-"""How long the learner waits for an episode without which it cannot start."""
+"""How long the learner waits for an episode without which it cannot go on; its own work does not count."""
 _log = logging.getLogger(__name__)
 
 
-class Peers(Protocol):
+class Network(Protocol):
     """The workers and inference servers, as the training thread sees them; see `LearnerServer`."""
 
     def check(self) -> None: ...
@@ -122,7 +122,7 @@ class RunClock:
 class Reporter:
     """Writes metrics, and lets the server broadcast the newest value of each."""
 
-    def __init__(self, writer: MetricsWriter, server: Peers, progress: Progress, clock: RunClock) -> None:
+    def __init__(self, writer: MetricsWriter, server: Network, progress: Progress, clock: RunClock) -> None:
         self.writer = writer
         self._server, self._progress, self._clock = server, progress, clock
         self._newest: dict[str, float] = {}
@@ -133,7 +133,7 @@ class Reporter:
 
     def broadcast(self, metrics: Mapping[str, float]) -> None:
         """Lets the next broadcasts carry these values besides the newest of all others."""
-        self._newest |= {name: value for name, value in metrics.items() if np.isfinite(value)}
+        self._newest |= metrics
         self._newest["updates"] = float(self._progress.updates)
         self._server.set_metrics(self._newest)
 
@@ -146,7 +146,7 @@ class Reporter:
 @dataclass
 class Context:
     config: Config
-    server: Peers
+    server: Network
     store: TrajectoryStore
     scheduler: TaskScheduler
     replay: Replay
@@ -161,12 +161,11 @@ class Context:
     clock: RunClock
     published_at: int = field(init=False, default=-1)  # the policy's updates when it was last published
     has_arrivals: bool = field(init=False, default=False)  # in this process
-    arrived_at: float = field(init=False)  # when the last trajectory did, by the clock
+    waited_s: float = field(init=False, default=0.0)  # for trajectories, since the last one
     peers_due: float = field(init=False)  # when peers' metrics are written next
 
     def __post_init__(self) -> None:
-        self.arrived_at = self.clock.now()
-        self.peers_due = self.arrived_at + PEERS_S
+        self.peers_due = self.clock.now() + PEERS_S
 
     @property
     def is_published(self) -> bool:
@@ -184,16 +183,19 @@ def start_clock(context: Context) -> None:
 
 def drain(context: Context, timeout_s: float) -> int:
     """Takes all trajectories that have arrived, as `Ingest.drain`; the first one starts the clock."""
+    start = context.clock.now()
     count = context.ingest.drain(timeout_s)
     if count:
-        context.arrived_at, context.has_arrivals = context.clock.now(), True
+        context.waited_s, context.has_arrivals = 0.0, True
         start_clock(context)
+    else:
+        context.waited_s += context.clock.now() - start
     return count
 
 
 def expect_episodes(context: Context, so_far: str) -> None:
-    """Raises `NothingCameIn` if no episode has arrived for `SILENCE_S`."""
-    if context.clock.now() - context.arrived_at >= SILENCE_S:
+    """Raises `NothingCameIn` if the learner has waited for an episode for `SILENCE_S`."""
+    if context.waited_s >= SILENCE_S:
         raise NothingCameIn(
             f"No episode arrived for {SILENCE_S / 60:.0f} minutes ({so_far}).",
             "If workers run, see their logs; otherwise start some.",

@@ -17,7 +17,7 @@ from torch import Tensor
 from distrl.core.actions import ActionKind
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
-from distrl.core.types import Chat, Outcome, Purpose, TimeStep, Trajectory, shown_images
+from distrl.core.types import Chat, Fault, Outcome, Purpose, TimeStep, Trajectory, shown_images
 
 GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
 
@@ -111,14 +111,13 @@ class Episode:
         return math.fsum(step.outcome + step.penalty for step in self.steps)
 
 
-def verify(
-    episode: Episode, policy: Policy, images: Mapping[str, Tensor], max_tokens: int | None = None
-) -> None:
+def verify(episode: Episode, policy: Policy, images: Mapping[str, Tensor], max_tokens: int | None) -> None:
     """Rejects an episode that `policy` cannot have played.
 
     Args:
         images: Its decoded pictures by digest.
-        max_tokens: Of a sequence with its completions; demonstrations are text, which the wire cannot count.
+        max_tokens: Of a sequence with its completions, if the policy bounds them; demonstrations are text,
+            which the wire cannot count.
     """
     read: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for number, step in enumerate(episode.steps):
@@ -136,7 +135,7 @@ def verify(
 
 
 def compile_episode(
-    trajectory: Trajectory, policy: Policy, images: GetImages | None = None, bootstraps: bool = True
+    trajectory: Trajectory, policy: Policy, images: GetImages = lambda digests: {}, bootstraps: bool = True
 ) -> Episode | None:
     """The learner's view of `trajectory`, or None when nothing can be learnt from it.
 
@@ -156,7 +155,7 @@ def compile_episode(
         PolicyError: A demonstration does not fit the policy, the policy cannot continue a sequence, or the
             chats of a step had several temperatures.
     """
-    if trajectory.fault.value != "none" or not trajectory.steps:
+    if trajectory.fault is not Fault.NONE or not trajectory.steps:
         return None
     chains: list[tuple[list[int], list[str]]] = []  # the token ids and pictures of each sequence so far
     read: list[list[_Read]] = []
@@ -193,9 +192,7 @@ def compile_episode(
     final_prompt: tuple[int, ...] = ()
     if not terminated and trajectory.next_prompt:
         final_images = shown_images(trajectory.next_prompt)
-        decoded = {} if images is None else images(final_images)
-        pictures = [decoded[digest] for digest in final_images if digest in decoded]
-        final_prompt = tuple(policy.prompt_ids(trajectory.next_prompt, pictures))
+        final_prompt = tuple(policy.prompt_ids(trajectory.next_prompt, _pictures(images, final_images)))
     elif not terminated and trajectory.final is not None:
         final_images = _final_images([step.state()[1] for step in steps[-2:]], trajectory.final.shown)
     return Episode(
@@ -211,6 +208,12 @@ def compile_episode(
         first_step=len(branch.past) if branch else 0,
         final_prompt=final_prompt,
     )
+
+
+def _pictures(images: GetImages, digests: Sequence[str]) -> list[Tensor]:
+    """Those that there are."""
+    decoded = images(digests)
+    return [decoded[digest] for digest in digests if digest in decoded]
 
 
 def _final_images(shown: Sequence[tuple[str, ...]], final: str) -> tuple[str, ...]:
@@ -244,7 +247,7 @@ def _read(
     chat: Chat,
     chains: Sequence[tuple[list[int], list[str]]],
     policy: Policy,
-    images: GetImages | None,
+    images: GetImages,
     is_demonstration: bool,
 ) -> _Read | None:
     """The completion of a chat, which is added to the last of `chains`; None if it has no tokens."""
@@ -252,8 +255,7 @@ def _read(
     completion = chat.completion
     prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
     if is_demonstration and not tokens:
-        decoded = {} if images is None else images(chat.images)
-        pictures = [decoded[digest] for digest in chat.images if digest in decoded]
+        pictures = _pictures(images, chat.images)
         if chat.continues:
             prompt = tuple(policy.continuation_ids(tuple(ids), chat.messages, pictures))
         else:
@@ -290,5 +292,5 @@ def _compile_step(step: TimeStep, completions: Sequence[_Read], spans: tuple[Spa
         invalid=step.action.kind == ActionKind.INVALID.value,
         versions=tuple(v for one in completions for v in one.versions) if are_known else (),
         spans=spans,
-        server=step.chats[-1].completion.server if step.chats else "",
+        server=step.chats[-1].completion.server,
     )

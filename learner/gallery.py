@@ -1,4 +1,4 @@
-"""What people see of the slots: the newest report and picture of each, only while somebody watches.
+"""The slots as observers see them: the newest report and picture of each, kept only while someone watches.
 
     observers ── Watch ──► leases of some seconds ──► Status.watched ──► workers ── SlotReport + pictures ──┐
         ▲                                                                                                   │
@@ -107,9 +107,9 @@ class Gallery:
             self._number += 1
             playing.hand = hand.model_copy(update={"number": self._number})
 
-    def leave(self, hand: Hand) -> None:
-        """A person plays a slot no longer."""
-        self._hands.pop(hand.slot, None)
+    def leave(self, slot: str) -> None:
+        """A person plays a slot, WORKER/SLOT, no longer."""
+        self._hands.pop(slot, None)
 
     def hands(self) -> tuple[Hand, ...]:
         """The slots that people play."""

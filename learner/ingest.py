@@ -28,13 +28,12 @@ from distrl.core.files import writing
 from distrl.core.policies.base import Policy
 from distrl.core.policies.images import ImageCache
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Trajectory, shown_images
+from distrl.core.types import Fault, Outcome, Purpose, Trajectory, shown_images
 from distrl.learner.episodes import Episode, GroupStats, compile_episode, verify
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
 ROLLING = 100
-MAX_REWARD = 1e18  # of an episode; its square is a float32
 MAX_ARRIVED = 32
 MANY_IN_VAIN = 50
 NOTE = ".in_work.json"
@@ -51,6 +50,7 @@ class Ingest:
     for updates, which would be made on what is in replay already. Episodes of a group wait here until the
     scheduler closes it. Imagined episodes enter a replay of their own and pay for updates; in counts and
     rates they are no training episodes. With `learner.stale: drop`, what has become too old leaves replay.
+    Demonstrations are kept for the warm start, and after it only to be rehearsed.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Ingest:
         self._checked = -1  # the version at which replay was searched for what is too old
         self.episodes: dict[str, Episode] = {}  # of what is in replay
         self.demonstrations: list[Episode] = []  # failed ones too: all their completions are the expert's
+        self._clones = True  # whether demonstrations are still of use
         self.last_id: str | None = None
         self.num_refused = self.num_unjudged = self.num_stale = 0
         self._arrived: deque[Episode] = deque(maxlen=MAX_ARRIVED)
@@ -83,7 +84,7 @@ class Ingest:
 
     def announce(self, trajectory: Trajectory) -> None:
         """Starts to decode a trajectory's screenshots before it is taken, if there is room. Any thread."""
-        if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
+        if not self._is_used(trajectory):
             return
         shown = {digest for step in trajectory.steps for chat in step.chats for digest in chat.images}
         num_waiting = sum(list(self._announced.values()))  # taken by the training thread meanwhile
@@ -94,6 +95,18 @@ class Ingest:
     def close(self) -> None:
         """Ends the decoding of what was announced."""
         self._images.close()
+
+    def end_warm_start(self) -> None:
+        """Lets go of all demonstrations, also of those that people will play, unless they are rehearsed."""
+        self._clones = self._config.demonstrations.rehearsal > 0.0
+        if not self._clones:
+            self.demonstrations.clear()
+
+    def _is_used(self, trajectory: Trajectory) -> bool:
+        """Whether there may be something to learn from it."""
+        purpose = trajectory.purpose
+        is_wanted = self._clones if purpose is Purpose.DEMO else purpose is not Purpose.EVAL
+        return is_wanted and trajectory.fault is Fault.NONE
 
     def drain(self, timeout_s: float) -> int:
         """Takes all that has arrived, waiting up to `timeout_s` for the first. Returns how many."""
@@ -115,16 +128,10 @@ class Ingest:
         """Takes one trajectory. `replayed`: it comes from the store after a restart."""
         self.last_id = trajectory.id
         self._announced.pop(trajectory.id, None)
-        episode, rewards = self._examine(trajectory)
-        is_unused = trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL
-        if rewards is None:  # quarantined: only its arrival counts
-            self.num_refused += not is_unused
-            trajectory = trajectory.model_copy(
-                update={"steps": (), "outcome": Outcome.UNJUDGED, "success": 0.0, "duration_s": 0.0}
-            )
-        if is_unused:
+        if not self._is_used(trajectory):
             self._scheduler.account(trajectory, replayed)
             return
+        episode = self._examine(trajectory)
         self._scheduler.account(trajectory, replayed, episode is not None)
         if trajectory.purpose is Purpose.DEMO:
             if episode is not None:
@@ -133,9 +140,9 @@ class Ingest:
         is_real = trajectory.purpose is Purpose.TRAIN
         if is_real:
             self._watch(episode is not None)
-        if is_real and episode is not None and rewards is not None:
+        if is_real and episode is not None:
             self._arrived.append(episode)
-            self._record(trajectory, episode, rewards)
+            self._record(trajectory, episode)
         if trajectory.group_id:
             if episode is not None:
                 self._held[episode.id] = episode
@@ -186,23 +193,18 @@ class Ingest:
             del self.episodes[name]
         self.num_stale += len(stale)
 
-    def _examine(self, trajectory: Trajectory) -> tuple[Episode | None, RewardParts | None]:
-        """What can be learnt from it, if anything, and its rewards; neither if it is quarantined."""
-        if trajectory.id in self.quarantine.ids:
-            return None, None
-        with self.quarantine.working("compilation", [trajectory.id]):
-            try:
-                rewards = trajectory.reward_parts
-                if not abs(rewards.total) <= MAX_REWARD:
-                    raise ValueError(f"its rewards add up to {rewards.total:g}")
-                if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
-                    return None, rewards
-                return self._usable(trajectory), rewards
-            except Exception as error:
-                if isinstance(error, StoreError) and not isinstance(error, NotStored):
-                    raise  # of the disk, not of the trajectory
-                self.quarantine.add(trajectory.id, error)
-                return None, None
+    def _examine(self, trajectory: Trajectory) -> Episode | None:
+        """What can be learnt from it; None, and counted, if nothing can, or if it is quarantined."""
+        if trajectory.id not in self.quarantine.ids:
+            with self.quarantine.working("compilation", [trajectory.id]):
+                try:
+                    return self._usable(trajectory)
+                except Exception as error:
+                    if isinstance(error, StoreError) and not isinstance(error, NotStored):
+                        raise  # of the disk, not of the trajectory
+                    self.quarantine.add(trajectory.id, error)
+        self.num_refused += 1
+        return None
 
     def _compile(self, trajectory: Trajectory) -> Episode | None:
         return compile_episode(trajectory, self._policy, self._images.get, self._config.time_limit == "cut")
@@ -237,8 +239,9 @@ class Ingest:
                 MANY_IN_VAIN, self.num_unjudged, self.num_refused,
             )  # fmt: skip
 
-    def _record(self, trajectory: Trajectory, episode: Episode, parts: RewardParts) -> None:
+    def _record(self, trajectory: Trajectory, episode: Episode) -> None:
         self._success.append(trajectory.success)
+        parts = trajectory.reward_parts
         self._window.append(
             {
                 "reward/total": parts.total,
@@ -276,7 +279,10 @@ class Ingest:
         Args:
             state: As `state_dict` gives it; None without a checkpoint: all that the store has is taken.
         """
-        state = state or self.state_dict()
+        if state is None:
+            state = self.state_dict()
+        else:  # of which there is none before the warm start is over
+            self.end_warm_start()
         self._success.extend(state["rolling"])
         for name in COUNTERS:
             setattr(self, name, int(state[name]))
@@ -290,7 +296,7 @@ class Ingest:
         held = {name: self._stored(name) for name in self._scheduler.held_ids()}
         self._held = {name: episode for name, episode in held.items() if episode is not None}
         self.last_id = state["last_id"]
-        if self.last_id is not None and self._config.demonstrations.rehearsal:
+        if self.last_id is not None and self._clones:
             later = set(self._store.ids(Purpose.DEMO, after=self.last_id))  # taken below
             given = [self._stored(name) for name in self._store.ids(Purpose.DEMO) if name not in later]
             self.demonstrations += [episode for episode in given if episode is not None]

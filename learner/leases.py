@@ -1,4 +1,4 @@
-"""The table of leases: who holds which episode until when, and what must be run again.
+"""The table of leases: which worker holds which episode until when, and which must be run again.
 
 Not thread-safe: the scheduler holds its lock around every call.
 """
@@ -204,7 +204,8 @@ class LeaseTable:
         held = self._held.get(lease_id)
         if held is not None and held.worker == worker:
             del self._held[lease_id]
-            self._retries[lease_id] = Retry(held.lease, "", held.attempt - 1, now)
+            if held.lease.by_hand is None:
+                self._retries[lease_id] = Retry(held.lease, "", held.attempt - 1, now)
 
     def expire(self, now: float) -> list[Lease]:
         """Takes back what is overdue. Returns what of it will not be tried again."""
@@ -216,7 +217,7 @@ class LeaseTable:
         return [lease for lease in abandoned if lease is not None]
 
     def _again(self, held: Held, now: float) -> Lease | None:
-        if held.attempt >= MAX_ATTEMPTS:
+        if held.attempt >= MAX_ATTEMPTS or held.lease.by_hand is not None:  # a person plays once
             self.counters["abandoned"] += 1
             return held.lease
         self._retries[held.lease.id] = Retry(held.lease, held.worker, held.attempt, now)

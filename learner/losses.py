@@ -96,16 +96,12 @@ def moments(advantages: Tensor, mask: Tensor) -> Moments:
     return Moments(centre, (variance + 1e-16).sqrt())
 
 
-def normalise(advantages: Tensor, mask: Tensor, std_floor: float, over: Moments | None = None) -> Tensor:
+def normalise(advantages: Tensor, mask: Tensor, std_floor: float, over: Moments) -> Tensor:
     """(A − mean) / max(std, floor) of [B, T] advantages; 0 at padding.
 
     The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise.
-
-    Args:
-        over: Mean and standard deviation; None: those of `advantages` themselves, see `moments`.
     """
-    centre, std = moments(advantages, mask) if over is None else over
-    return torch.where(mask, advantages - centre, 0.0) / std.clamp(min=std_floor)
+    return torch.where(mask, advantages - over.mean, 0.0) / over.std.clamp(min=std_floor)
 
 
 def policy_gradient(

@@ -1,4 +1,4 @@
-"""The learner's peers: who is alive, who is suspended, and the numbers of their heartbeats as metrics.
+"""The learner's peers: which are alive, which are suspended, and the numbers of their heartbeats as metrics.
 
 Stats are named by their senders (`distrl.workers.worker`, `distrl.workers.inference.server`). Counts
 become totals over the life of this process, or rates since the last call; a peer that restarts counts from
@@ -116,17 +116,11 @@ class Peers:
                 del self._peers[key]
         return bool(gone)
 
-    def num_leases(self, worker: str) -> int:
-        """How many leases a worker announces as its limit; 0 if it is not alive."""
+    def announced(self, worker: str) -> tuple[int, int]:
+        """How many slots a worker announces, and how many leases it may hold; 0 if it is not alive."""
         with self._lock:
             peer = self._peers.get(("worker", worker))
-        return peer.num_leases if peer is not None else 0
-
-    def num_slots(self, worker: str) -> int:
-        """How many slots a worker announces; 0 if it is not alive."""
-        with self._lock:
-            peer = self._peers.get(("worker", worker))
-        return peer.slots if peer is not None else 0
+        return (peer.slots, peer.num_leases) if peer is not None else (0, 0)
 
     def act_endpoints(self) -> tuple[str, ...]:
         """Where the inference servers that are alive answer, sorted."""

@@ -16,9 +16,9 @@ from distrl.core.files import write_bytes_atomically
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.weights import Buffer, describe
+from distrl.learner.server import KEPT_WEIGHTS
 from distrl.learner.transfer import WeightTransfer
 
-KEPT = 3  # as many versions as the server offers, which has the same buffers
 _log = logging.getLogger(__name__)
 
 
@@ -96,7 +96,7 @@ class Publisher:
             self._announced = info.version
             if data:
                 self.recent[info.version] = data
-            while len(self.recent) > KEPT:
+            while len(self.recent) > KEPT_WEIGHTS:  # as the server, which has the same buffers
                 self.recent.popitem(last=False)
             _log.log(
                 self._level,

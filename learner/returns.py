@@ -59,7 +59,7 @@ def td_errors(rollout: Rollout, gamma: float, next_values: Tensor | None = None)
 def discounted_sum(x: Tensor, decay: Tensor, mask: Tensor) -> Tensor:
     """The general recursion y_t = x_t + d_t y_{t+1}, with y = 0 after the last real step."""
     y = torch.zeros_like(x)
-    y_tp1 = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(dim=1)
+    y_tp1 = x.new_zeros(len(x))
     for t in range(x.shape[1] - 1, -1, -1):
         y_tp1 = torch.where(mask[:, t], x[:, t] + decay[:, t] * y_tp1, 0.0)
         y[:, t] = y_tp1

@@ -133,18 +133,18 @@ class TaskScheduler:
         """Why `trajectory` does not fit its lease, perhaps of an earlier process; "" if it does."""
         return self._issuer.check(trajectory)
 
-    def finish(self, lease_id: str, trajectory: Trajectory) -> None:
-        """Ends a lease. A faulted episode goes back to be run again, by another worker if there is one.
+    def finish(self, trajectory: Trajectory) -> None:
+        """Ends its lease. A faulted episode goes back to be run again, by another worker if there is one.
 
         An episode of an unknown or expired lease is data like any other and counts.
         """
         with self._lock:
             if trajectory.fault is not Fault.NONE:
-                abandoned = self._table.fault(lease_id, self._clock())
+                abandoned = self._table.fault(trajectory.lease_id, self._clock())
                 if abandoned is not None:
                     self._give_up(abandoned.id, abandoned)
                 return
-            self._table.finish(lease_id)
+            self._table.finish(trajectory.lease_id)
             self._finished[trajectory.purpose] += 1
 
     def lose(self, trajectory: Trajectory) -> None:
@@ -333,8 +333,6 @@ class TaskScheduler:
     def _next(self, worker: str) -> Lease | None:
         if self._phase == DEMONSTRATIONS:
             return self._next_demonstration(worker)
-        if self._phase == WARM_UP:
-            return self._next_eval(worker)
         if self._phase != TRAINING:
             return None
         return (

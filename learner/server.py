@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import queue
 import threading
 import time
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from distrl.core.errors import NetworkError, ProtocolError, StoreError
 from distrl.core.messages import (
+    MAX_STATISTIC,
     TRANSIENT,
     Ack,
     Command,
@@ -54,7 +54,6 @@ from distrl.core.prometheus import show
 from distrl.core.rendezvous import Meeting, publish, reachable
 from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
-from distrl.core.slot_view import Hand
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.transfer import TURN, Transfer
@@ -237,10 +236,10 @@ class ServerBase:
         self._change(phase=phase)
 
     def set_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Sets the metrics that the next broadcast carries; no peer reads those that are not finite."""
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        """Sets the metrics that the next broadcast carries, without those that no peer would read."""
+        kept = {name: value for name, value in metrics.items() if abs(value) <= MAX_STATISTIC}
         with self._lock:
-            self._status = self._status.model_copy(update={"metrics": finite})
+            self._status = self._status.model_copy(update={"metrics": kept})
 
     def peer_metrics(self) -> dict[str, float]:
         """What workers and inference servers report, together, and messages rejected, by code.
@@ -311,7 +310,8 @@ class ServerBase:
                 answer = Welcome(status=self.status, heartbeat_s=self._heartbeat_s)
             self._service.reply(peer, self._shutdown or answer)
         elif isinstance(message, SlotReport):
-            self._gallery.report(message, received.blobs, self._peers.num_slots(message.worker))
+            num_slots, _ = self._peers.announced(message.worker)
+            self._gallery.report(message, received.blobs, num_slots)
         elif isinstance(message, Watch):
             self._service.reply(peer, *self._gallery.watch(peer, message, self.status))
         else:
@@ -371,9 +371,10 @@ class LearnerServer(ServerBase):
 
     def takes_checkpoint(self) -> bool:
         """Whether the owner has requested a checkpoint since the last call. For one thread."""
-        is_wanted = self._checkpoint_wanted.is_set()
-        self._checkpoint_wanted.clear()
-        return is_wanted
+        if not self._checkpoint_wanted.is_set():
+            return False
+        self._checkpoint_wanted.clear()  # only now: a request since the look above is not lost
+        return True
 
     # ---- network thread ----
 
@@ -400,17 +401,23 @@ class LearnerServer(ServerBase):
             self._name(peer, message.worker)
             self._service.reply(peer, self._shutdown or self._grant(message, received.client))
         elif isinstance(message, Command):
-            if message.hand is None:
-                _log.info("%s of %s", message.action, message.name)
-            if message.hand is not None:
-                (self._gallery.play if message.action == "play" else self._gallery.leave)(message.hand)
-            elif message.action == "checkpoint":
-                self._checkpoint_wanted.set()
-            elif message.action in ("pause", "resume"):
-                self._change(is_held=message.action == "pause")
+            self._obey(message)
             self._service.reply(peer, self.status)
         else:
             super()._handle(received)
+
+    def _obey(self, command: Command) -> None:
+        if command.hand is not None:
+            if command.action == "play":
+                self._gallery.play(command.hand)
+            else:
+                self._gallery.leave(command.hand.slot)
+            return
+        _log.info("%s of %s", command.action, command.name)
+        if command.action == "checkpoint":
+            self._checkpoint_wanted.set()
+        elif command.action in ("pause", "resume"):
+            self._change(is_held=command.action == "pause")
 
     def _grant(self, request: LeaseRequest, client: Client | None) -> LeaseGrant:
         seconds, reason = self._suspensions.of(request.worker)
@@ -418,7 +425,7 @@ class LearnerServer(ServerBase):
             return LeaseGrant(retry_after_s=seconds, reason=reason)
         if self._backlog or self.status.is_held:
             return LeaseGrant()
-        limit = self._peers.num_leases(request.worker)
+        _, limit = self._peers.announced(request.worker)
         taken = self._gallery.without_lease(request.worker)
         by_hand = [self._scheduler.lease_by_hand(request.worker, *one) for one in taken]
         leases = self._scheduler.grant(request.worker, request.count, limit, client)
@@ -485,8 +492,8 @@ class LearnerServer(ServerBase):
             return
         self._suspensions.record(self._workers.get(peer, ""))
         if trajectory.purpose is Purpose.DEMO:
-            self._gallery.leave(Hand(slot=f"{trajectory.worker}/{trajectory.slot}"))
-        self._scheduler.finish(trajectory.lease_id, trajectory)
+            self._gallery.leave(f"{trajectory.worker}/{trajectory.slot}")
+        self._scheduler.finish(trajectory)
         if not self._backlog:
             try:
                 self._put(trajectory)

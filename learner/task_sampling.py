@@ -1,4 +1,4 @@
-"""Which task is tried next, from which split, and from which state an imagined episode goes on.
+"""Samplers of the tasks to train on and to demonstrate, and of the states that imagined episodes start from.
 
 Not thread-safe: the scheduler holds its lock around every call.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -25,22 +26,23 @@ Successes = Mapping[str, float]
 """By task id, and by template: the mean success of the last episodes, in [0, 1]."""
 
 
+Weight = Callable[[Task], float]
+
+
 class TaskSampler:
     """Draws tasks without replacement until all have been drawn, then again, in another order each time.
 
-    With `successes`, with P_i ∝ 1 − s_i + ε instead: AcceRL's dynamic weighted resampling, with s_i the
-    task's success; before its first episode that of its template, and before that 0.
+    With `weight`, with replacement and P_i ∝ the weight of task i.
     """
 
-    def __init__(self, tasks: Sequence[Task], rng: random.Random, successes: Successes | None = None) -> None:
+    def __init__(self, tasks: Sequence[Task], rng: random.Random, weight: Weight | None = None) -> None:
         assert tasks, "no training tasks"
-        self._tasks, self._rng, self._successes = list(tasks), rng, successes
+        self._tasks, self._rng, self._weight = list(tasks), rng, weight
         self._bag: list[int] = []
 
     def draw(self) -> Task:
-        if (known := self._successes) is not None:
-            successes = [known.get(task.id, known.get(task.template, 0.0)) for task in self._tasks]
-            return self._rng.choices(self._tasks, [1.0 - success + FLOOR for success in successes])[0]
+        if self._weight is not None:
+            return self._rng.choices(self._tasks, list(map(self._weight, self._tasks)))[0]
         if not self._bag:
             self._bag = list(range(len(self._tasks)))
             self._rng.shuffle(self._bag)
@@ -65,41 +67,31 @@ def set_rng_state(rng: random.Random, state: list[Any]) -> None:
     rng.setstate((version, tuple(internal), gauss))
 
 
-class TemplateSampler:
-    """Draws tasks with P_i ∝ the weight of the task's template.
+def failure_weight(task: Task, successes: Successes) -> float:
+    """1 − s + ε (AcceRL's dynamic weighted resampling): s is the task's success, or its template's, or 0."""
+    return 1.0 - successes.get(task.id, successes.get(task.template, 0.0)) + FLOOR
 
-    Args:
-        weights: By template; 1 for those not named.
+
+def demonstration_sampler(config: LearnerConfig, tasks: Sequence[Task], seed: int) -> TaskSampler:
+    """The sampler of tasks to demonstrate: spread over all, or by the weights of their templates.
+
+    Raises:
+        ConfigError: The weights name a template that no task has, or leave no task.
     """
-
-    def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], rng: random.Random) -> None:
-        templates = {task.template for task in tasks}
-        unknown = sorted(set(weights) - templates)
-        if unknown:
-            raise ConfigError(
-                f"No training task has the template {unknown[0]!r} of learner.demonstrations.weights.",
-                f"Templates: {', '.join(sorted(templates))}.",
-            )
-        self._tasks, self._rng = list(tasks), rng
-        self._weights = [weights.get(task.template, 1.0) for task in tasks]
-        if not any(self._weights):
-            raise ConfigError(
-                "learner.demonstrations.weights leaves no task to demonstrate.", "Give one a weight above 0."
-            )
-
-    def draw(self) -> Task:
-        return self._rng.choices(self._tasks, self._weights)[0]
-
-
-def demonstration_sampler(
-    config: LearnerConfig, tasks: Sequence[Task], seed: int
-) -> TaskSampler | TemplateSampler:
-    """The sampler of tasks to demonstrate: spread over all, or by template."""
     weights = config.demonstrations.weights
-    if weights:
-        return TemplateSampler(tasks, weights, random.Random(seed))
-    # Of another seed than training, which would else begin with the same tasks.
-    return TaskSampler(tasks, random.Random(seed + 1))
+    if not weights:  # of another seed than training, which would else begin with the same tasks
+        return TaskSampler(tasks, random.Random(seed + 1))
+    templates = {task.template for task in tasks}
+    if unknown := sorted(set(weights) - templates):
+        raise ConfigError(
+            f"No training task has the template {unknown[0]!r} of learner.demonstrations.weights.",
+            f"Templates: {', '.join(sorted(templates))}.",
+        )
+    if not any(weights.get(template, 1.0) for template in templates):
+        raise ConfigError(
+            "learner.demonstrations.weights leaves no task to demonstrate.", "Give one a weight above 0."
+        )
+    return TaskSampler(tasks, random.Random(seed), lambda task: weights.get(task.template, 1.0))
 
 
 @dataclass(frozen=True)
@@ -123,9 +115,10 @@ class TaskSource:
         self._drift, self.has_drifted = drift, False
         self._recent: dict[str, list[float]] = {}
         self._successes: dict[str, float] = {}
-        known = self._successes if config.task_sampling == "weighted" else None
-        self._train = TaskSampler(train, random.Random(seed), known)
-        self._after = TaskSampler(drift.tasks, random.Random(f"{seed}/drift"), known) if drift else None
+        is_weighted = config.task_sampling == "weighted"
+        weight = partial(failure_weight, successes=self._successes) if is_weighted else None
+        self._train = TaskSampler(train, random.Random(seed), weight)
+        self._after = TaskSampler(drift.tasks, random.Random(f"{seed}/drift"), weight) if drift else None
         self._rng = random.Random(f"{seed}/share")
         self.tasks: dict[str, Task] = {task.id: task for task in (*(drift.tasks if drift else ()), *train)}
 

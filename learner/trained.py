@@ -1,4 +1,4 @@
-"""What the newest updates made of each step, for people who look at an episode: ratio, advantage, value.
+"""Ratio, advantage and value of each step in the newest update that used it, for viewers of an episode.
 
 RUN/trained.jsonl has a line for each trajectory of each update; the newest line of a trajectory counts. At
 `MAX_BYTES` the file becomes trained.old.jsonl, in place of the one before. Nothing is flushed to disk:

@@ -95,7 +95,7 @@ class Updates:
         self._pending: deque[Pending] = deque()
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
-        self._last_end = context.clock.now()
+        self._last_end = 0.0
         self._spent = defaultdict[str, float](float)  # seconds since then, by parts of an update and "idle"
 
     def owed(self) -> float:
@@ -327,7 +327,8 @@ class Updates:
         context = self._context
         now = context.clock.now()
         spent, self._spent = self._spent, defaultdict(float)
-        self._recent.append((now - self._last_end, spent["idle"], spent["batch"]))
+        since = self._last_end if self._recent else start - spent["idle"]  # not with the warm start
+        self._recent.append((now - since, spent["idle"], spent["batch"]))
         self._last_end = now
         total, idle_s, unready_s = (sum(part) for part in zip(*self._recent, strict=True))
         context.report.write(

@@ -1,4 +1,4 @@
-"""When validation rounds start and what their results lead to: checkpoints, the best one, trimming the store.
+"""Validation rounds: when they start, and what follows them: checkpoints, the best one, trimming the store.
 
 Used by the training thread. `groups.EvalRound` has the episodes of a round.
 """
@@ -16,6 +16,7 @@ from distrl.core.filmstrip import filmstrips
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import state_of
 from distrl.learner.context import LAST_ROUND, POLL_S, Context, announce, drain, poll, publish
+from distrl.learner.leases import MAX_ATTEMPTS
 
 MIN_MEASURED = 0.9
 """Least share of a round's episodes for a comparison: episodes that fault are not a random sample."""
@@ -105,9 +106,9 @@ class Validation:
     def last(self, stop: Event) -> None:
         """Measures the final weights, regardless of `policy_lag`.
 
-        The wait ends when no worker held a lease of the round for `lease_ttl_s`. A worker renews its lease,
-        which `max_episode_minutes` bounds. If `stop` is set meanwhile, nothing is named "final":
-        --resume measures again.
+        The wait ends when no worker held a lease of the round for `lease_ttl_s`, or no episode of it ended
+        for as long as all attempts at one may take, as when a server never takes the final weights. If `stop`
+        is set meanwhile, nothing is named "final": --resume measures again.
         """
         context = self._context
         name = self.save()
@@ -121,11 +122,15 @@ class Validation:
         newest = publish(context, catch_up=True)
         self.start(newest.version)
         announce(context, LAST_ROUND)
-        active_at = context.clock.now()  # when a worker last held a lease
+        longest_s = 60.0 * MAX_ATTEMPTS * self._config.max_episode_minutes
+        active_at = advanced_at = context.clock.now()  # when a worker last held a lease; when one was done
+        num_done = 0
         while (progress := context.scheduler.eval_progress) is not None and not stop.is_set():
             now = context.clock.now()
             active_at = now if progress.is_leased else active_at
-            if now - active_at >= self._config.lease_ttl_s:
+            if progress.done > num_done:
+                num_done, advanced_at = progress.done, now
+            if now - active_at >= self._config.lease_ttl_s or now - advanced_at >= longest_s:
                 break
             context.report.show(progress.done, progress.size)
             poll(context)
@@ -136,9 +141,9 @@ class Validation:
         if context.scheduler.is_evaluating:
             _log.warning(
                 "validation of the final weights has no result: no worker was active on it for %g s "
-                "(learner.lease_ttl_s)",
-                self._config.lease_ttl_s,
-            )
+                "(learner.lease_ttl_s), or no episode by these weights ended for %.0f minutes",
+                self._config.lease_ttl_s, longest_s / 60.0,
+            )  # fmt: skip
         best = checkpoints.pointed(directory, "best") if self._config.keep_best else None
         checkpoints.point(directory, "final", best or name, note)
 

@@ -110,7 +110,7 @@ class TimedUpdates(Updates):
 
 
 class VirtualPeers:
-    """The learner's workers and servers (`distrl.learner.context.Peers`), and the source of their leases.
+    """The learner's workers and servers (`distrl.learner.context.Network`), and the source of their leases.
 
     Attributes:
         published_bytes: The sum of the sizes of all versions of the weights.
@@ -127,7 +127,7 @@ class VirtualPeers:
         return next(iter(self._scheduler.grant(worker, 1)), None)
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        self._scheduler.finish(trajectory.lease_id, trajectory)
+        self._scheduler.finish(trajectory)
         self._arrivals.arrive(trajectory, images)
 
     def check(self) -> None:

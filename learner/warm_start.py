@@ -123,8 +123,7 @@ def warm_up(context: Context, cloning: Cloning, stop: Event) -> None:
             poll(context)
             cloning.update()
     cloning.write()
-    if not config.rehearsal:
-        context.ingest.demonstrations.clear()
+    context.ingest.end_warm_start()
     context.progress.is_warm = True
     context.checkpointer.save(0, state_of(context))
 

@@ -67,7 +67,7 @@ class Progress:
         """Shows the learner's newest status, and how many children run and replaced another."""
         around = [("processes", str(processes)), *([("restarts", str(restarts))] if restarts else [])]
         if status is None:
-            self._draw("starting", "", 0.0, 0.0, around)
+            self._draw("starting", "", 0.0, 0.0, around, {})
             return
         self._warn(status.metrics)
         unit = unit_of(status.phase, self._goal)
@@ -88,17 +88,13 @@ class Progress:
         done: float,
         total: float,
         fields: Fields,
-        metrics: Mapping[str, float] | None = None,
+        metrics: Mapping[str, float],
     ) -> None:
         """Draws on a terminal; in a log prints a line now and then, and when a phase or its total is new."""
         now = self._now()
         is_new = (phase, total > 0) != (self._phase, self._is_counted)
-        if phase != self._phase:
-            self._left.clear()
         self._phase, self._is_counted = phase, total > 0
-        left_s = self._left.left_s(unit, done, total)
-        if phase == "training" and metrics is not None:
-            left_s = self._left.training_left_s(metrics, self._config, left_s)
+        left_s = self._left.left_s(phase, done, total, metrics, self._config)
         counted = [(unit, f"{done:.0f}/{total:.0f}")] if total else []
         left = [("", f"{clock(left_s)} left")] if left_s < math.inf else []
         fields = [("", clock(now - self._started_at)), *counted, *left, *fields]

@@ -24,7 +24,7 @@ from distrl.core.messages import MAX_FOLLOWED, Watching
 from distrl.core.security import Security, load_security
 from distrl.core.slot_view import Hand
 from distrl.evaluator.dashboard.curves import curves, kept
-from distrl.evaluator.dashboard.index import EpisodeIndex
+from distrl.evaluator.dashboard.index import EpisodeIndex, is_real
 from distrl.evaluator.dashboard.observer import Observer
 from distrl.evaluator.dashboard.player import episode_json
 from distrl.evaluator.dashboard.run_files import RunFiles
@@ -75,7 +75,7 @@ class Dashboard:
         self._observer = Observer("", None, self._wants)
         self._viewers: list[tuple[Watching, str]] = []
         self._making, self._drawing = threading.Lock(), threading.Lock()
-        self._left, self._phase = TimeLeft(), ""
+        self._left = TimeLeft()
         self._snapshot: dict[str, Any] = {}
         self._made_at = -math.inf
         self._curves = lru_cache(maxsize=1)(lambda num_rows: curves(self.files.rows[:num_rows]))
@@ -186,7 +186,7 @@ class Dashboard:
             "devices": {
                 "counts": device_counts(metrics),
                 "pool": pool(wall) if wall is not None else [],
-                "faults": Counter(row["fault"] for row in index.rows if row["fault"]),
+                "faults": Counter(row["fault"] for row in index.rows if row["fault"] and is_real(row)),
                 "postmortems": files.postmortems(),
             },
             "costs": costs(config, metrics, index.total, files.store_bytes(), disk),
@@ -194,16 +194,10 @@ class Dashboard:
         }
 
     def _left_s(self, phase: str, metrics: dict[str, float]) -> float:
-        if phase != self._phase:
-            self._left.clear()
-            self._phase = phase
         if phase in ("done", "stopped"):
             return math.inf
         config = self.files.config
-        left_s = self._left.left_s(phase, *progress(config, metrics))
-        if phase == "training" and config is not None:
-            left_s = self._left.training_left_s(metrics, config, left_s)
-        return left_s
+        return self._left.left_s(phase, *progress(config, metrics), metrics, config)
 
     def _remember(self, metrics: dict[str, float]) -> None:
         """Without a directory the broadcasts since this process joined stand for metrics.jsonl."""

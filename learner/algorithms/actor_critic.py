@@ -1,4 +1,4 @@
-"""What the objectives with a critic share: values, returns, the critic's losses; each adds its policy term.
+"""Shared by all objectives with a critic: values, returns, the critic's losses. Each adds its policy term.
 
 The reward has two parts. The *outcome* (1 or 0, once, at the end) is what the critic predicts: V(s_t) in
 [0, 1] is the expected discounted outcome, so cross-entropy fits it. The *penalties* (repetition, invalid,

@@ -1,4 +1,4 @@
-"""What an objective is: a forward pass that collects what the networks say of each step, and a loss.
+"""The interface of an objective: a forward pass, which collects the networks' outputs for each step; a loss.
 
     forward  Inputs → NetworkOutputs      step by step: each row depends on its own step only
     loss     batch, NetworkOutputs → Loss  arithmetic on the whole batch

@@ -19,13 +19,11 @@ from distrl.learner.algorithms.base import CriticFree, PolicyTerm, Scored
 from distrl.learner.batching import StepBatch, TrajectoryBatch
 
 
-def cloning_loss(policy: Policy, batch: StepBatch, count: int | None = None) -> Tensor:
-    """−mean log π of the demonstrated actions, at temperature 1."""
+def cloning_loss(policy: Policy, batch: StepBatch, count: int) -> Tensor:
+    """−Σ log π / count of the demonstrated actions, at temperature 1."""
     ones = batch.temperature.new_ones(len(batch))
     scores = policy.score(batch.prompts, batch.completions, batch.token_mask, ones)
-    return -losses.per_step(scores.logprobs, batch.token_mask).sum() / (
-        len(batch) if count is None else count
-    )
+    return -losses.per_step(scores.logprobs, batch.token_mask).sum() / count
 
 
 class Cloning(CriticFree[BcConfig]):

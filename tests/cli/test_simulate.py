@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
+from distrl.configs.schema import Config
 from distrl.core.metrics import read_metrics
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
@@ -40,11 +41,15 @@ CONFIG = {
 }
 
 
-def simulate(tmp_path, name, *overrides):
+def invoke(tmp_path, name, *overrides, options=()):
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps(CONFIG))
     settings = [f"name={name}", f"runs_dir={tmp_path}", *overrides]
-    result = runner.invoke(app, ["simulate", str(file), *(f"--set={one}" for one in settings)])
+    return runner.invoke(app, ["simulate", str(file), *options, *(f"--set={one}" for one in settings)])
+
+
+def simulate(tmp_path, name, *overrides, options=()):
+    result = invoke(tmp_path, name, *overrides, options=options)
     assert result.exit_code == 0, result.output
     return RunDir(tmp_path / name), result.output
 
@@ -71,12 +76,12 @@ def episodes(run):
 
 def test_the_same_command_gives_the_same_run(tmp_path) -> None:
     first, shown = simulate(tmp_path, "first")
-    second, _ = simulate(tmp_path, "second")
-    rows = list(read_metrics(first.metrics))
-    assert rows == list(read_metrics(second.metrics))
-    assert episodes(first) == episodes(second)
+    rows, played = list(read_metrics(first.metrics)), episodes(first)
+    again, _ = simulate(tmp_path, "first", options=["--force"])
+    assert rows == list(read_metrics(again.metrics))
+    assert played == episodes(again)
     other, _ = simulate(tmp_path, "other", "seed=1")
-    assert episodes(other) != episodes(first)
+    assert episodes(other) != played
     # It is a run like any other, with its times in virtual seconds.
     assert first.report.is_file()
     assert len(list(first.evaluations.glob("*/results.json"))) == 2
@@ -101,6 +106,16 @@ def test_the_same_command_gives_the_same_run(tmp_path) -> None:
     sent = 1e6 * seconds * summary["simulation/sent_mb_per_s"] / size
     assert sent == pytest.approx(round(sent), rel=1e-4)  # whole versions
     assert abs(round(sent) - updates[-1]["versions"]) <= 1
+
+
+@pytest.mark.parametrize(("options", "lock"), [([], ".simulate.lock"), (["--force"], ".learner.lock")])
+def test_only_a_simulation_is_replaced_and_only_on_request(tmp_path, options, lock) -> None:
+    before = RunDir.create(Config(name="here", runs_dir=str(tmp_path)))
+    (before.path / lock).touch()
+    result = invoke(tmp_path, "here", options=options)
+    assert result.exit_code == 3
+    assert "exists already. Replace an earlier simulation with --force" in " ".join(result.output.split())
+    assert before.config.is_file()
 
 
 WORLD = ("world.model=oracle", "world.min_real=8", "world.imagined_per_real=2", "world.horizon=3")

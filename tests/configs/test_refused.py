@@ -86,7 +86,8 @@ REFUSED: list[tuple[list[str], str]] = [
     (["learner.ds_config={zero_optimization: {stage: 2}}"], "has no effect with engine 'torch'"),
     (["learner.engine=deepspeed", ONE_SERVER % "stage: 0"], "stage=0 is not supported"),
     (["learner.engine=deepspeed", "learner.ds_config={zero_optimization: 3}"], "must be a mapping"),
-    (["learner.engine=deepspeed", ONE_SERVER % "offload_param: {device: nvme}"], "device='nvme'"),
+    (["learner.engine=deepspeed", ONE_SERVER % "offload_param: {device: nvme}"], "'nvme'} is not supported"),
+    (["learner.engine=deepspeed", ONE_SERVER % "offload_optimizer: cpu"], "use {device: cpu}"),
     (
         [
             "learner.engine=deepspeed",

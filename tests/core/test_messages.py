@@ -1,6 +1,7 @@
 """The wire format: every message survives the trip, and nothing else gets through."""
 
 import contextlib
+import math
 import types
 import zlib
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ from distrl.core.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Ack,
+    Info,
     Message,
+    Status,
     StatusRequest,
     Submit,
     check_blobs,
@@ -236,6 +239,19 @@ def test_the_trajectory_of_a_submit_that_is_refused_may_still_be_known(body, fou
     assert submitted_id(msgpack.packb(body)) == found
     for frame in (b"", b"\xc1", b"\x91" * 100_000, bytes(MAX_ENVELOPE_BYTES + 1)):
         assert submitted_id(frame) == ""
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"m" * 201: 1.0}, {str(n): 1.0 for n in range(1025)}, {"m": 1e19}, {"m": math.nan}]
+)
+def test_what_a_learner_or_a_server_reports_is_bounded(numbers):
+    for message in (
+        Status(run_id="r", phase="training").model_copy(update={"metrics": numbers}),
+        Info(name="s", policy="tiny", weight_version=0).model_copy(update={"stats": numbers}),
+    ):
+        with pytest.raises(ProtocolError) as caught:
+            decode(encode(message))
+        assert caught.value.code == "limit"
 
 
 def test_sizes_are_limited():

@@ -72,7 +72,7 @@ class GroupWorld:
             **fields,
         )
         self.store.append(trajectory)
-        self.scheduler.finish(lease.id, trajectory)
+        self.scheduler.finish(trajectory)
         return trajectory
 
     def train(self, replayed: bool = False) -> None:

@@ -61,7 +61,7 @@ class World:
         if played:
             self.store.add_many([(trajectory, self.toy.pixels) for trajectory in played])
         for trajectory in played:
-            self.scheduler.finish(trajectory.lease_id, trajectory)
+            self.scheduler.finish(trajectory)
             self.queue.put_nowait(trajectory)
             self.played += trajectory.purpose is Purpose.TRAIN
         if self.stop_after is not None and self.played >= self.stop_after:

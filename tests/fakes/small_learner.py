@@ -45,10 +45,10 @@ class ListScheduler:
     def check(self, trajectory: Trajectory) -> str:
         return ""
 
-    def finish(self, lease_id: str, trajectory: Trajectory) -> None:
+    def finish(self, trajectory: Trajectory) -> None:
         self.finished.append(trajectory)
         if trajectory.fault.value != "none":
-            self._open.append(self._all[lease_id])
+            self._open.append(self._all[trajectory.lease_id])
 
     def lose(self, trajectory: Trajectory) -> None:
         pass

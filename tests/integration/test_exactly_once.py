@@ -32,7 +32,7 @@ class Scheduler(ListScheduler):
     def grant(self, worker, count, limit, client):
         self.num_granted += count
         return [Lease(id=f"lease{self.num_granted - i}", task=task) for i in range(count)]
-    def finish(self, lease_id, trajectory): pass
+    def finish(self, trajectory): pass
 
 scheduler = Scheduler([])
 scheduler.num_granted = 0

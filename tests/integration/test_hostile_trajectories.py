@@ -260,6 +260,7 @@ HOSTILE = {
     "a log-probability of e^100000": (answer_with(logprobs=[1e5, -1.0]), "limit"),
     "a long prompt": (answer_with(prompt_token_ids=[1] * (MAX_PROMPT + 1)), "limit"),
     "a long answer": (answer_with(**tokens([3] * (MAX_NEW + 1))), "limit"),
+    "a long text of an answer": (answer_with(text="t" * 200_000), "limit"),
     "a long continuation": (long_continuation, "limit"),
     "a token without a log-probability": (answer_with(logprobs=[-1.0]), "limit"),
     "a token without a version": (answer_with(weight_versions=[1]), "limit"),

@@ -16,7 +16,7 @@ from learning_world import build
 
 from distrl.core.errors import NotFinite
 from distrl.core.policies.images import ImageCache
-from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Sampling
+from distrl.core.types import Fault, Outcome, Purpose, Sampling
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import publish
 from distrl.learner.ingest import MANY_IN_VAIN
@@ -29,23 +29,12 @@ def come(learner, world, count, spoil=lambda trajectory: trajectory, **changes) 
     for lease in world.scheduler.grant("w", count):
         trajectory = spoil(world.play(lease).model_copy(update=changes))
         world.store.add(trajectory, world.toy.pixels)
-        world.scheduler.finish(lease.id, trajectory)
+        world.scheduler.finish(trajectory)
         world.queue.put_nowait(trajectory)
         learner.context.ingest.drain(0.0)
         names.append(trajectory.id)
     assert len(names) == count, "not all were leased"
     return names
-
-
-def earn(reward):
-    """Each step earns so much."""
-
-    def spoil(trajectory):
-        parts = RewardParts.model_construct(outcome=reward)
-        steps = tuple(step.model_copy(update={"reward": parts}) for step in trajectory.steps)
-        return trajectory.model_copy(update={"steps": steps})
-
-    return spoil
 
 
 def make_updates(learner) -> int:
@@ -61,13 +50,10 @@ def ready(toy, path, **changes):
     return learner, world
 
 
-@pytest.mark.parametrize("reward", [1.7e308, 1e307, 1e25])
-def test_one_whose_rewards_overflow_is_quarantined_and_never_taken_again(
-    toy, tmp_path, caplog, reward
-) -> None:
+def test_one_that_cannot_be_read_is_quarantined_and_never_taken_again(toy, tmp_path, caplog) -> None:
     learner, world = ready(toy, tmp_path)
     good = come(learner, world, 4)
-    (bad,) = come(learner, world, 1, earn(reward))
+    (bad,) = come(learner, world, 1, **unreadable(toy))
     assert make_updates(learner) == 2
     (row,) = world.store.quarantined()
     assert row.id == bad
@@ -101,6 +87,24 @@ def test_a_demonstration_that_no_memory_has_room_for_is_quarantined(toy, tmp_pat
     (row,) = world.store.quarantined()
     assert row.id == "d1"
     assert f"A sequence has {count + 1} tokens" in row.reason
+
+
+@pytest.mark.parametrize("rehearsal", [0.0, 0.5])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_what_people_play_after_the_warm_start_is_kept_only_to_be_rehearsed(
+    toy, tmp_path, rehearsal, is_resumed
+) -> None:
+    learner, world = ready(toy, tmp_path, demonstrations={"rehearsal": rehearsal})
+    ingest = learner.context.ingest
+    if is_resumed:
+        ingest.restore(ingest.state_dict())
+    else:
+        ingest.end_warm_start()
+    played = toy.trajectory("d", [toy.step(0, (1,), (0.0,))], purpose=Purpose.DEMO)
+    world.store.add(played, toy.pixels)
+    ingest.take(played)
+    assert [one.id for one in ingest.demonstrations] == (["d"] if rehearsal else [])
+    assert learner.context.scheduler.accounted(Purpose.DEMO) == 1
 
 
 def answered(trajectory, **changes):

@@ -187,10 +187,31 @@ def test_demonstrations_to_rehearse_outlive_the_warm_start_the_store_and_a_resum
 def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     world.check = lambda: None  # no worker
-    begun = learner.context.clock.now()
-    learner.context.clock.now = lambda: begun + SILENCE_S + 1.0
+    now = itertools.count(0.0, SILENCE_S / 10)
+    learner.context.clock.now = lambda: next(now)
     with pytest.raises(NothingCameIn, match=r"for 60 minutes \(0 of 12 demonstrations arrived\)"):
         learner.run()
+
+
+def test_cloning_for_hours_is_no_wait_for_episodes(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, episodes=40)
+    # As from a dataset: no worker has sent anything by the time that the learner has cloned them.
+    for demo in map(world.play, world.scheduler.grant("w", 12)):
+        learner.context.store.add(demo, toy.pixels)
+        learner.context.ingest.take(demo)
+    clone, late_s = learner.context.train_step.clone, [0.0]
+
+    def slowly(batch):
+        late_s[0] += SILENCE_S
+        return clone(batch)
+
+    learner.context.train_step.clone = slowly
+    check, calls = world.check, itertools.count()
+    world.check = lambda: check() if next(calls) > 10 else None  # workers take a moment
+    monotonic = learner.context.clock.now
+    learner.context.clock.now = lambda: monotonic() + late_s[0]
+    learner.run()
+    assert world.over
 
 
 @pytest.mark.parametrize("method", ["clone", "fit_critic"])

@@ -51,7 +51,7 @@ def test_resume_brings_back_groups_and_those_that_wait_for_theirs(toy, tmp_path)
     for lease in leases[:5]:
         played = world.play(lease)
         world.store.add(played, toy.pixels)
-        world.scheduler.finish(lease.id, played)
+        world.scheduler.finish(played)
         ingest.take(played)
     assert len(ingest.episodes) == 4
     assert len(world.scheduler.held_ids()) == 1
@@ -79,7 +79,7 @@ def old(toy, world, lease, version: int, name: str):
     steps = [toy.step(0, (1,), (-1.0,), version=version, outcome=1.0)]
     trajectory = toy.trajectory(name, steps, lease_id=lease.id, task=lease.task, purpose=lease.purpose)
     world.store.add(trajectory, toy.pixels)
-    world.scheduler.finish(lease.id, trajectory)
+    world.scheduler.finish(trajectory)
     return trajectory
 
 

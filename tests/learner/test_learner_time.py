@@ -34,6 +34,22 @@ def test_the_limit_counts_neither_cloning_nor_the_critics_warm_up(toy, tmp_path)
     assert learner.context.clock.elapsed_s() > 400.0, "the report's time is that of the whole run"
 
 
+def test_the_share_of_waiting_is_none_of_the_warm_starts_time(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, episodes=40)
+    hand_clock(learner, world)
+    look, drain, waited = learner.context.clock.now, learner.context.ingest.drain, [0.0]
+
+    def wait(timeout_s: float) -> int:
+        waited[0] += timeout_s
+        return drain(0.0)
+
+    learner.context.ingest.drain = wait
+    learner.context.clock.now = lambda: look() + waited[0]
+    learner.run()
+    first = next(row for row in read_metrics(tmp_path / "metrics.jsonl") if "time/wait_for_episodes" in row)
+    assert first["time/wait_for_episodes"] == pytest.approx(1.0)
+
+
 def test_the_limit_counts_a_run_and_its_resumptions_together(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, max_minutes=1)
     hand_clock(learner, world)

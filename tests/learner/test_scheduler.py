@@ -58,6 +58,21 @@ def test_what_a_person_plays_is_a_demonstration_of_that_task(toy) -> None:
     assert rig.scheduler.accounted(Purpose.TRAIN) == 0
 
 
+@pytest.mark.parametrize("end", ["release", "expire", "fault"])
+def test_what_a_person_gives_up_is_played_by_nobody_else(toy, end) -> None:
+    rig = Rig(toy, phase=DEMONSTRATIONS)
+    for one in rig.lease(6):
+        rig.finish(one)
+    lease = rig.scheduler.lease_by_hand("w", 3, "unknown")
+    if end == "release":
+        rig.scheduler.release("w", [lease.id])
+    elif end == "fault":
+        rig.finish(lease, fault=Fault.DEVICE)
+    else:
+        rig.wait(61.0)
+    assert rig.lease(worker="other") == []
+
+
 @pytest.mark.parametrize("phase", [WARM_UP, DONE])
 def test_nothing_is_leased_when_nothing_is_wanted(toy, phase) -> None:
     assert Rig(toy, phase=phase).lease(4) == []

@@ -11,6 +11,7 @@ from waiting import until
 from distrl.core.errors import NetworkError, StoreError
 from distrl.core.messages import (
     MAX_FRAMES,
+    MAX_NAME,
     PROTOCOL_VERSION,
     Ack,
     Heartbeat,
@@ -31,7 +32,7 @@ from distrl.core.messages import (
 from distrl.core.packing import unpack
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
+from distrl.core.types import ActionRecord, Observation, Purpose, Task, TimeStep, Trajectory, image_digest
 from distrl.core.weights import WeightFetcher, describe
 from distrl.learner.peers import FIRST_S, LEAST
 from distrl.learner.server import Endpoints, LearnerServer
@@ -63,8 +64,8 @@ class FakeScheduler:
     def check(self, trajectory):
         return self.misfit
 
-    def finish(self, lease_id, trajectory):
-        self.finished.append((lease_id, trajectory.id))
+    def finish(self, trajectory):
+        self.finished.append((trajectory.lease_id, trajectory.id))
 
     def lose(self, trajectory):
         self.lost.append(trajectory.id)
@@ -96,7 +97,7 @@ def edited(message: Submit, **changes: object) -> bytes:
     return msgpack.packb(envelope)
 
 
-def submit(name, *pictures, named=None, lease_id="lease", worker=""):
+def submit(name, *pictures, named=None, lease_id="lease", worker="", **changes):
     """A Submit whose trajectory refers to `pictures`; `named` are the images that it announces."""
     steps = tuple(
         TimeStep(
@@ -107,7 +108,7 @@ def submit(name, *pictures, named=None, lease_id="lease", worker=""):
         for picture in pictures
     )
     digests = tuple(image_digest(picture) for picture in pictures)
-    trajectory = Trajectory(id=name, task=TASK, steps=steps, lease_id=lease_id, worker=worker)
+    trajectory = Trajectory(id=name, task=TASK, steps=steps, lease_id=lease_id, worker=worker, **changes)
     return Submit.of(trajectory, digests if named is None else named)
 
 
@@ -183,6 +184,12 @@ def test_an_ack_means_stored_finished_and_handed_over_once(server, peer, store, 
     assert ingested.get(timeout=WAIT_S) == message.trajectory
     assert ingested.empty()
     assert scheduler.finished == [("lease", "t")]
+
+
+def test_a_demonstration_by_a_worker_with_the_longest_name_does_not_end_the_learner(server, peer):
+    message = submit("t", PIXELS, worker="w" * MAX_NAME, slot=7, purpose=Purpose.DEMO)
+    assert peer.ask(message, [PIXELS]) == Ack(trajectory_id="t")
+    assert isinstance(peer.ask(StatusRequest()), Status)
 
 
 def test_an_image_that_is_stored_need_not_come_again(server, peer, store):

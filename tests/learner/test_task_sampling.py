@@ -13,7 +13,13 @@ from distrl.configs.learner import LearnerConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
-from distrl.learner.task_sampling import Drift, TaskSampler, TaskSource, TemplateSampler
+from distrl.learner.task_sampling import (
+    Drift,
+    TaskSampler,
+    TaskSource,
+    demonstration_sampler,
+    failure_weight,
+)
 
 TASKS = [
     Task(id=f"{template}/{i}", suite="s", template=template, split="train", goal="g", max_steps=3)
@@ -34,7 +40,7 @@ def test_each_task_is_drawn_once_before_any_twice_also_after_a_restart() -> None
 
 def test_weighted_tasks_are_drawn_by_their_recent_failures() -> None:
     successes = {"easy/0": 1.0, "easy/1": 0.5, "easy": 0.875}  # and of "hard" none
-    sampler = TaskSampler(TASKS, random.Random(0), successes)
+    sampler = TaskSampler(TASKS, random.Random(0), lambda task: failure_weight(task, successes))
     drawn = Counter(sampler.draw().id for _ in range(20_000))
     weights = {"easy/0": 0.15, "easy/1": 0.65, "easy/2": 0.275} | {f"hard/{i}": 1.15 for i in range(3)}
     for name, weight in weights.items():
@@ -51,8 +57,13 @@ def test_a_run_keeps_the_last_successes_of_each_task() -> None:
     assert drawn["easy/0"] / 4000 == pytest.approx(0.15 / 4.12, abs=0.01)
 
 
+def demonstrated_by(weights: dict[str, float]) -> TaskSampler:
+    learner = LearnerConfig.model_validate({"demonstrations": {"weights": weights}})
+    return demonstration_sampler(learner, TASKS, 0)
+
+
 def test_templates_are_demonstrated_by_their_weights() -> None:
-    demonstrated = TemplateSampler(TASKS, {"easy": 0.25}, random.Random(0))
+    demonstrated = demonstrated_by({"easy": 0.25})
     drawn = Counter(demonstrated.draw().template for _ in range(4000))
     assert drawn["easy"] / 4000 == pytest.approx(0.2, abs=0.02)
 
@@ -62,7 +73,7 @@ def test_templates_are_demonstrated_by_their_weights() -> None:
 )
 def test_weights_that_fit_no_task_are_refused(weights: dict[str, float], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
-        TemplateSampler(TASKS, weights, random.Random(0))
+        demonstrated_by(weights)
 
 
 DRIFTING = {"group_size": 1, "max_staleness": 1000, "episodes": 40}

@@ -333,7 +333,7 @@ def test_demonstrations_add_their_weighted_gradient_to_the_objective(limit) -> N
         engine, batch = TrainStep(policy, critic, build_algorithm(config), config), make_batch()
         batch.demonstrated = demonstrated if with_demonstrations else None
         if rehearsal == 0.0:  # cloning alone
-            cloning_loss(policy, demonstrated).backward()
+            cloning_loss(policy, demonstrated, len(demonstrated)).backward()
         else:
             engine.step(batch, 0.0)
         return policy.head.weight.grad.clone()

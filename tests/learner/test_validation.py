@@ -28,7 +28,7 @@ def play_round(learner, world, verdicts: list[float | None], fault: Fault = Faul
             if verdict is None:
                 changes = {"fault": fault, "outcome": Outcome.UNJUDGED}
             episode = world.play(lease).model_copy(update=changes)
-            world.scheduler.finish(lease.id, episode)
+            world.scheduler.finish(episode)
             world.scheduler.account(episode)
     learner.validation.finish()
 
@@ -97,7 +97,7 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
             played.extend(world.play(lease) for lease in world.scheduler.grant("w", 3))
         elif number >= 20 and played:
             episode = played.pop()
-            world.scheduler.finish(episode.lease_id, episode)
+            world.scheduler.finish(episode)
             world.scheduler.account(episode)
         return 0
 
@@ -106,6 +106,16 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
     learner.validation.last(world.stop)
     (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert row["eval/val/episodes"] == 3
+
+
+def test_the_last_round_ends_although_a_server_never_takes_the_final_weights(toy, tmp_path, caplog) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
+    world.publish_weights = lambda info, data: None
+    ticks = count(step=30)
+    learner.context.clock.now = lambda: float(next(ticks))
+    learner.validation.last(world.stop)
+    assert "no episode by these weights ended for 135 minutes" in caplog.text
+    assert checkpoints.pointed(learner.context.checkpointer.directory, "final") == "step_0"
 
 
 @pytest.mark.parametrize("policy_lag", [0, 2])

@@ -63,7 +63,7 @@ class SchedulerLink(FakeLink):
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
         super().submit(trajectory, images)
-        self.scheduler.finish(trajectory.lease_id, trajectory)
+        self.scheduler.finish(trajectory)
         self.scheduler.account(trajectory)
         if self.scheduler.accounted(Purpose.TRAIN) >= self.episodes:
             self.shutdown.set()

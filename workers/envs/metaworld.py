@@ -51,8 +51,8 @@ class MetaWorldEnv(ArmEnv["_Arm"]):
     ) -> None:
         super().__init__(size, repeat, chunk, limit, camera, zoom)
 
-    def _make(self, name: str) -> _Arm:
-        return _Arm(name, self._view)
+    def _make(self, task: Task) -> _Arm:
+        return _Arm(str(task.params.get("env")), self._view)
 
     def expert_action(self) -> Action:
         """The motion of Meta-World's scripted policy, which sees the objects' places.

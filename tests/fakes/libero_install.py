@@ -1,4 +1,4 @@
-"""An install of LIBERO with two tasks and no simulator. Its import asks on the terminal, as the real one's."""
+"""An install of LIBERO with two tasks and no simulator. Its import asks a question, as the real one's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(folder: Path, assets: bool = True) -> Path:
         "__init__.py": ASKS,
         "envs/__init__.py": "",
         "envs/env_wrapper.py": "",
-        "bddl_files/libero_goal/open_it.bddl": "(define (problem P)\n (:language Open\n it)\n (:goal (Open x)))",
+        "bddl_files/libero_goal/open_it.bddl": "(define (problem P)\n (:language Open\n it)\n (:goal (x)))",
         "bddl_files/libero_goal/turn_on_the_stove.bddl": "(define (problem P) (:language Turn on the stove))",
         "../../scipy.py": "",
         **({"assets/scenes/table.xml": ""} if assets else {}),

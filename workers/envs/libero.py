@@ -126,6 +126,7 @@ class _Arm(Arm):
         self.is_solved = False
 
     def _start(self, task: Task) -> np.ndarray:
+        start: np.ndarray
         if "recording" in task.params:
             start, self.recorded = recording(self._name, task.params["recording"])
             return start
@@ -136,7 +137,8 @@ class _Arm(Arm):
                 f"Task {task.id!r} has no initial state {init!r}.",
                 f"Set params.init to a number from 0 to {len(self._states) - 1}.",
             )
-        return self._states[init]
+        start = self._states[init]
+        return start
 
     def move(self, row: Sequence[float]) -> None:
         self._seen, _, done, _ = self._env.step(np.array(row))
@@ -163,7 +165,8 @@ def load() -> Any:
         write_atomically(file, yaml.safe_dump({key: str(path) for key, path in places().items()}))
     load_simulator("scipy", "LIBERO", INSTALL)  # numba asks for it at the first step only
     wrapper = load_simulator("libero.libero.envs.env_wrapper", "LIBERO", INSTALL)
-    import_module("libero.libero")._assets_path_cache = str(assets)  # else it may download them
+    package: Any = import_module("libero.libero")
+    package._assets_path_cache = str(assets)  # else it may download them
     return wrapper
 
 

@@ -92,13 +92,13 @@ def test_an_arm_of_libero_learns_without_demonstrations(tmp_path: Path) -> None:
     tasks.write_text(json.dumps(lines))
     env = {"kind": "libero", "options": {"size": 32, "limit": 12}}
     none = {"episodes": 0, "updates": 0, "critic_updates": 0}
-    learner = CONFIG["learner"] | {"demonstrations": none, "max_new_tokens": 14}
+    learner = CONFIG["learner"] | {"demonstrations": none, "max_new_tokens": 14, "eval_every": 0}
     found = simulate(
         tmp_path,
         CONFIG
         | {"env": env, "tasks": {"suite": str(tasks), "test": ["test"]}, "learner": learner}
         | {"agent": {"kind": "arm", "options": {"chunk": 2, "axes": 7}}},
-        "learner.eval_episodes=1",
+        "worker.slots=1",  # a simulation takes seconds to make
     )
     check_records(found, Purpose.TRAIN, axes=7, bins=21, chunk=2)
     assert all(step.observation.app.startswith("mujoco ") for one in found for step in one.steps)

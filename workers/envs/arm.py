@@ -4,7 +4,7 @@ An action is a motion: rows of numbers in [-1, 1], each held for `repeat` simula
 when the simulator first reports success, or after `limit` simulated steps.
 
 Pictures are drawn by MuJoCo without a screen, on CPUs by Mesa. Shadows, reflections and multisampling are
-off, and small pictures are drawn with simpler meshes: a picture then takes 4 ms instead of 125.
+off, and small pictures are drawn with simpler meshes: one of Meta-World then takes 4 ms instead of 125.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Opener = Callable[[RunDir], AbstractContextManager[Learner | AppoLearner]]
 
 SHOWN = 4  # measured episodes that trackers show
+STARTS_NOTHING = ("phone", "browser", "two_screens", "metaworld", "libero")  # before an episode
 FLUSH_S = 1.0  # for a worker's last acks; what comes later stays in the spool
 
 
@@ -50,7 +51,7 @@ class GuiRun:
         environment = choose(ENVS, env.kind, env.import_path)
         if not config.devices.pool:
             check_options(environment, env.options, "env")
-        if env.import_path is None and env.kind in ("phone", "browser", "two_screens", "metaworld"):
+        if env.import_path is None and env.kind in STARTS_NOTHING:
             self._try_options()
         agent = build_agent(config.agent)
         lists_elements = not isinstance(environment, type) or hasattr(environment, "elements")

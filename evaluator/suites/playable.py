@@ -13,6 +13,7 @@ from distrl.core.types import Task
 TEMPLATES = "distrl.simulator.tasks.play:TEMPLATES"
 CHECK = "distrl.simulator.tasks.play:template"
 """The templates of the simulated phone, and the check of a task's parameters."""
+_LIBERO = "LIBERO has"
 
 
 def check_playable(config: Config, tasks: Iterable[Task]) -> None:
@@ -48,6 +49,10 @@ def _check_of(config: Config) -> Callable[[Task], object] | None:
         from distrl.evaluator.suites.metaworld import known
 
         return known
+    if kind == "libero":
+        from distrl.workers.envs.libero import task_file
+
+        return task_file
     if kind == "android_world":
         from distrl.workers.envs.android_world import named
 
@@ -71,6 +76,8 @@ def check_expert(config: Config, tasks: Iterable[Task]) -> None:
         from distrl.workers.envs.miniwob import EXPERT_PAGES
 
         who, has_expert = "MiniWoB pages have", lambda task: task.params.get("env") in EXPERT_PAGES
+    elif config.env.kind == "libero" and config.env.import_path is None:
+        who, has_expert = _LIBERO, lambda task: "recording" in task.params
     elif not _plays_on_others_alone(config):
         return
     if not wanted.episodes or wanted.dataset is not None:
@@ -83,6 +90,11 @@ def check_expert(config: Config, tasks: Iterable[Task]) -> None:
                 f"Set learner.demonstrations.weights to {{{task.template}: 0}}, or learner.demonstrations to "
                 "{episodes: 0, updates: 0, critic_updates: 0} or a dataset.",
             )
+    if who == _LIBERO and (wanted.noise or wanted.dagger):
+        raise ConfigError(
+            "LIBERO's demonstrations are recordings, which cannot correct random actions or a policy.",
+            "Set learner.demonstrations.noise and learner.demonstrations.dagger to 0.",
+        )
 
 
 def check_truth(config: Config, split: str, tasks: Sequence[Task]) -> str | None:

@@ -97,6 +97,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 GYM = "env: {kind: gym, options: {id: Pendulum-v1}}\npolicy: {kind: gaussian}\nlearner: {algorithm: appo}\n"
 ARM = "tasks: {suite: metaworld_ten}\nenv: {kind: metaworld}\nagent: {kind: arm}\npolicy: {kind: arm}\n"
+LIBERO = ARM.replace("metaworld_ten", "two_screens").replace("metaworld", "libero")
 PHONE = "tasks: {suite: two_screens, test: [test]}\nenv: {kind: two_screens}\n"
 HUB = "policy: {kind: hub, model: nobody/some-model}\n"
 
@@ -107,6 +108,7 @@ HUB = "policy: {kind: hub, model: nobody/some-model}\n"
         ("android_world", "android_world", "env: {kind: android_world}\n", True),
         ("control", "gymnasium", GYM, True),
         ("robot arms", "metaworld", ARM, True),
+        ("libero", "libero", LIBERO, True),
         ("browser tasks", "miniwob", "env: {kind: browser}\n", True),
         ("vllm", "vllm", f"{PHONE}{HUB}inference: {{engine: vllm}}\n", False),
         ("deepspeed", "deepspeed", f"{PHONE}learner: {{engine: deepspeed}}\n", False),

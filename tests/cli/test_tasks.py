@@ -143,7 +143,13 @@ def test_check_tells_splits_apart() -> None:
     assert "params: the same template and parameters on another layout (* allowed)" in one.stdout
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(
+    "suite",
+    [
+        pytest.param(name, marks=pytest.mark.needs("libero")) if name.startswith("libero_") else name
+        for name in SUITES
+    ],
+)
 def test_every_suite_keeps_its_promise(suite: str) -> None:
     result = runner.invoke(app, ["tasks", "check", suite])
     assert result.exit_code == 0, result.output

@@ -78,6 +78,33 @@ def test_every_objective_learns_from_chunks(tmp_path: Path, objective: str) -> N
     check_records(found, Purpose.DEMO, axes=2, bins=5, chunk=2)
 
 
+@pytest.mark.needs("libero", "libero-assets")
+def test_an_arm_of_libero_learns_without_demonstrations(tmp_path: Path) -> None:
+    name = "turn_on_the_stove"
+    tasks = tmp_path / "tasks.yaml"
+    lines = [
+        {
+            "id": f"stove-{split}-{number}", "split": split, "template": name, "goal": "Turn on the stove",
+            "max_steps": 6, "params": {"env": f"libero_goal/{name}", "init": number},
+        }
+        for number, split in enumerate(["train"] * 4 + ["val", "test"])
+    ]  # fmt: skip
+    tasks.write_text(json.dumps(lines))
+    env = {"kind": "libero", "options": {"size": 32, "limit": 12}}
+    none = {"episodes": 0, "updates": 0, "critic_updates": 0}
+    learner = CONFIG["learner"] | {"demonstrations": none, "max_new_tokens": 14, "eval_every": 0}
+    found = simulate(
+        tmp_path,
+        CONFIG
+        | {"env": env, "tasks": {"suite": str(tasks), "test": ["test"]}, "learner": learner}
+        | {"agent": {"kind": "arm", "options": {"chunk": 2, "axes": 7}}},
+        "worker.slots=1",  # a simulation takes seconds to make
+    )
+    check_records(found, Purpose.TRAIN, axes=7, bins=21, chunk=2)
+    assert all(step.observation.app.startswith("mujoco ") for one in found for step in one.steps)
+    assert all(len(step.observation.state) == 8 for one in found for step in one.steps)
+
+
 @pytest.mark.needs("metaworld")
 def test_an_arm_of_meta_world_learns(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.yaml"

@@ -19,6 +19,7 @@ ENVS = {
     "android_world": "distrl.workers.envs.android_world:AndroidWorldEnv",
     "two_screens": "distrl.workers.envs.two_screens:TwoScreensEnv",
     "metaworld": "distrl.workers.envs.metaworld:MetaWorldEnv",
+    "libero": "distrl.workers.envs.libero:LiberoEnv",
 }
 
 

@@ -120,3 +120,21 @@ def test_a_page_without_an_expert_has_no_demonstrations() -> None:
         check_expert(Config.model_validate(fields), pages)
     assert "{simon-says: 0}" in refused.value.remedy
     check_expert(Config.model_validate(fields), pages[:1])
+
+
+def test_demonstrations_of_libero_are_recordings_played_back_as_they_are() -> None:
+    def wanted(**fields: Any) -> Config:
+        demonstrations = {"episodes": 8, "noise": 0, **fields}
+        return Config.model_validate(
+            {"env": {"kind": "libero"}, "learner": {"demonstrations": demonstrations}}
+        )
+
+    recorded = [task(env="libero_goal/turn_on_the_stove", recording=3)]
+    check_expert(wanted(), recorded)
+    with pytest.raises(ConfigError, match="LIBERO has no scripted expert for mine/1"):
+        check_expert(wanted(), [task(env="libero_goal/turn_on_the_stove", init=3)])
+    for field in ("noise", "dagger"):
+        with pytest.raises(ConfigError, match="cannot correct random actions") as refused:
+            check_expert(wanted(**{field: 0.1}), recorded)
+        assert f"learner.demonstrations.{field}" in refused.value.remedy
+        check_expert(wanted(**{field: 0.1, "episodes": 0}), recorded)

@@ -17,7 +17,7 @@ from distrl.core.errors import EnvError, MissingDependency, TaskError
 from distrl.core.messages import Lease
 from distrl.core.types import Branch, Completion, Purpose, Task
 from distrl.workers.agents.arm import ArmAgent
-from distrl.workers.envs import metaworld, simulator_of
+from distrl.workers.envs import arm, metaworld, simulator_of
 from distrl.workers.envs.base import Frame
 from distrl.workers.envs.metaworld import MetaWorldEnv
 from distrl.workers.episode import EpisodeRunner
@@ -115,7 +115,7 @@ def test_simpler_meshes_change_pictures_a_little_and_motions_not_at_all(
 ) -> None:
     shown = []
     for small in (128, 0):
-        monkeypatch.setattr(metaworld, "SMALL", small)
+        monkeypatch.setattr(arm, "SMALL", small)
         env = MetaWorldEnv(size=48, repeat=10)
         env.reset(task())
         shown.append(env.step(Action.move([(0.0, 1.0, -1.0, 1.0)] * 3)).frame)

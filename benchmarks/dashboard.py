@@ -2,9 +2,10 @@
 
 cost   A learner's network side in this process; another process plays the workers, each with slots that
        send a picture every second, and an observer. Live slots send a new one of 4 KB each time; replayed
-       ones repeat the stored screens of a few episodes, shrunk as by a worker. Two arms take turns: nobody
-       watches, and an observer watches all pictures. Printed: the CPU time that watching takes, as a share of
-       one core's time (target: at most 1%), and how many pictures a second reached the observer.
+       ones repeat the stored screens of a few episodes, shrunk as by a worker. Two arms take turns:
+       without an observer, and with one that watches all pictures. Printed: the CPU time that watching
+       takes, as a share of one core's time (target: at most 1%), and how many pictures a second reached
+       the observer.
 first  A run of 20,000 episodes. Printed: the seconds until a dashboard that has just started has served
        its page and everything that its first screen shows (target: below 1 s), the same from the start
        of its process, and how long it then reads episodes in the background.

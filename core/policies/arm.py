@@ -33,6 +33,7 @@ from distrl.core.policies.base import (
     PromptBatch,
     States,
     TokenScores,
+    check_length,
     pad_right,
 )
 from distrl.core.policies.images import decode_image
@@ -122,12 +123,7 @@ class ArmPolicy(Policy):
                 "The policy 'arm' reads only prompts of the agent 'arm'.", "Set agent.kind to 'arm'."
             )
         ids = list(text.encode("utf-8", "replace"))
-        if len(ids) > self.config.max_prompt_tokens:
-            raise PolicyError(
-                f"The prompt has {len(ids)} bytes, more than policy.max_prompt_tokens "
-                f"{self.config.max_prompt_tokens}.",
-                "Raise the limit.",
-            )
+        check_length(ids, self.config.max_prompt_tokens, "bytes")
         return ids
 
     def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from distrl.core.errors import ContextFull, PolicyError
+from distrl.core.errors import PolicyError
 from distrl.core.hub_files import located
 from distrl.core.policies import loading, number_format, resolve_device, weights_io
 from distrl.core.policies.adapters import ADAPTER_FILE, attach_adapter, checkpointed_layers, recomputed
@@ -31,6 +31,7 @@ from distrl.core.policies.base import (
     PromptBatch,
     States,
     TokenScores,
+    check_length,
     pad_right,
 )
 from distrl.core.policies.chat_template import ControlTokens
@@ -225,12 +226,8 @@ class AutoUIPolicy(Policy):
         end = self.tokenizer.eos_token if text.endswith(self.tokenizer.eos_token) else ""
         (apart,) = self._control_tokens.apart([text.removesuffix(end)])
         ids: list[int] = self.tokenizer(apart + end)["input_ids"]
-        if len(ids) > self.config.max_prompt_tokens:
-            raise ContextFull(
-                f"The prompt has {len(ids)} tokens, more than policy.max_prompt_tokens "
-                f"{self.config.max_prompt_tokens}.",
-                "Raise the limit, or let the agent show fewer actions (agent.options.history).",
-            )
+        remedy = "Raise the limit, or let the agent show fewer actions (agent.options.history)."
+        check_length(ids, self.config.max_prompt_tokens, "tokens", remedy)
         return ids
 
     def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from distrl.core.errors import PolicyError
+from distrl.core.errors import ContextFull, PolicyError
 from distrl.core.model_points import Resize
 from distrl.core.policies import weights_io
 from distrl.core.policies.images import pixel_key
@@ -252,6 +252,14 @@ def check_heads(d_model: int, num_heads: int) -> None:
 
 Place = tuple[int, int]
 """Where a token is: its sequence, and its position there."""
+
+
+def check_length(ids: Sequence[int], limit: int | None, unit: str, remedy: str = "Raise the limit.") -> None:
+    """Raises ContextFull if a prompt has more than `limit` tokens, which are called `unit`."""
+    if limit is not None and len(ids) > limit:
+        raise ContextFull(
+            f"The prompt has {len(ids)} {unit}, more than policy.max_prompt_tokens {limit}.", remedy
+        )
 
 
 def pad_right(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:

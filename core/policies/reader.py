@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distrl.core.errors import ContextFull, PolicyError
+from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import (
     Generated,
@@ -38,6 +38,7 @@ from distrl.core.policies.base import (
     States,
     TokenScores,
     check_heads,
+    check_length,
     pad_right,
 )
 from distrl.core.policies.reader_prompt import (
@@ -198,12 +199,7 @@ class ReaderPolicy(Policy):
                 "Set agent.kind to 'elements'.",
             )
         ids = list(text.encode("utf-8", "replace"))
-        if len(ids) > (self.max_prompt_tokens or len(ids)):
-            raise ContextFull(
-                f"The prompt has {len(ids)} bytes, more than policy.max_prompt_tokens "
-                f"{self.max_prompt_tokens}.",
-                "Raise the limit.",
-            )
+        check_length(ids, self.max_prompt_tokens, "bytes")
         return ids
 
     def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:

@@ -27,6 +27,7 @@ from distrl.core.policies.base import (
     States,
     TokenScores,
     check_heads,
+    check_length,
     pad_right,
 )
 from distrl.core.policies.images import ConvStem, decode_image
@@ -97,12 +98,8 @@ class TinyPolicy(Policy):
                 "Use an agent that shows the present screen only.",
             )
         ids = self.tokenizer.encode_prompt("\n".join(p.text for p in parts if isinstance(p, TextPart)))
-        if len(ids) > self.config.max_prompt_tokens:
-            raise PolicyError(
-                f"The prompt has {len(ids)} tokens, more than policy.max_prompt_tokens "
-                f"{self.config.max_prompt_tokens}.",
-                "Raise the limit: words that are not in the suite's goals are spelled.",
-            )
+        remedy = "Raise the limit: words that are not in the suite's goals are spelled."
+        check_length(ids, self.config.max_prompt_tokens, "tokens", remedy)
         return ids
 
     def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:

@@ -42,7 +42,7 @@ from distrl.evaluator.progress import TimeLeft
 from distrl.evaluator.stores import drawn
 
 SNAPSHOT_S, PLAYED_S = 1.0, 0.25
-"""Seconds from one snapshot to the next: usually, and while somebody plays a slot."""
+"""Seconds between two snapshots: normally, and while a person plays a slot."""
 MAX_HISTORY = 2000
 """Rows that are kept of a learner's broadcasts where there is no run directory."""
 MAX_GROUP = 64

@@ -31,7 +31,7 @@ from distrl.core.slot_view import Hand
 from distrl.core.sockets import Received, Wire
 
 EVERY_S, PLAYED_S, SOON_S = 1.0, 0.25, 0.05
-"""Seconds between two requests: usually, while somebody plays a slot, and while more pictures are ready."""
+"""Seconds between two requests: normally, while a person plays a slot, and while more pictures are ready."""
 ANSWER_S = 2.0
 LOST_S = 5.0
 """A learner that has not answered for so long counts as lost."""

@@ -110,7 +110,7 @@ def test_a_waker_ends_a_wait(wire):
         waker.wake()  # never blocks, however often
     assert poller.wait(60.0) == []
     waker.close()
-    waker.wake()  # nobody waits any more
+    waker.wake()  # no thread waits for it
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_what_pays_is_found_by_trying(engine: str, tmp_path: Path) -> None:
     outcome = toy_vlm.run(tmp_path, "corner", 0, engine, ["learner.episodes=288"])
     before, after = outcome.before["all"], outcome.after["all"]
     assert before.episodes == after.episodes == 48
-    assert after.success_rate >= before.success_rate + 0.4, (before, after)
+    assert after.interval.low > before.interval.high, (before, after)
 
     run = tmp_path / "runs" / "latest"
     report = json.loads((run / "report.json").read_text())

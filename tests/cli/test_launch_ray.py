@@ -163,12 +163,14 @@ def test_the_actor_of_a_process_passes_on_where_the_learner_is_and_waits_for_the
     worker = role("worker-0").model_copy(update={"arguments": ("--version",)})
     process = on_ray.Process("run", Path("mine"), worker, {}, False)
     assert process.ending() is None, "the run's actor is not there"
-    ray.run = Run()
-    ray.run.hear("learner", found=HERE)
+    run = Run()
+    run.hear("learner", found=HERE)
+    ray.run = run
+    until((tmp_path / "mine" / "launch" / "meeting.json").exists, "where the learner is")
     until(lambda: "run/worker-0" not in ray.placed, "its last report")
-    assert ray.run.named()["worker-0"] == "done"
+    assert run.named()["worker-0"] == "done"
     assert (tmp_path / "mine" / "launch" / "meeting.json").read_bytes() == b"here"
-    assert b"distrl" in ray.run.log("worker-0", 0)[0]
+    assert b"distrl" in run.log("worker-0", 0)[0]
 
 
 def test_a_rank_meets_rank_0_where_that_is_now(
@@ -183,8 +185,8 @@ def test_a_rank_meets_rank_0_where_that_is_now(
     every = {"arguments": ("--version",), "name": "worker-0"}  # a name that the run knows
     rank = role("learner").model_copy(update=every)
     ray.run = Run()
-    process = on_ray.Process("run", Path("mine"), rank, {}, False)
     ray.run.hear("learner", found={"ranks": "10.0.0.6 5900"})
+    process = on_ray.Process("run", Path("mine"), rank, {}, False)
     until(lambda: "run/worker-0" not in ray.placed, "its last report")
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.6", "5900")
     process.ending()

@@ -89,7 +89,7 @@ def test_many_clients_are_served_in_batches(wire: Wire, make_server: MakeServer)
     [
         (request(images=()), [], "malformed"),
         (request(), [png(1)], "digest"),
-        (request(text="red " * 200), [PICTURE], "malformed"),
+        (request(text="red " * 200), [PICTURE], "context-full"),
         (LeaseRequest(worker="w"), [], "unexpected"),
     ],
 )

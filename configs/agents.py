@@ -126,6 +126,12 @@ def check_agent(config: Config) -> None:
         )
     if isinstance(policy, ArmConfig):
         _check_arm(config, policy)
+    bins = getattr(policy, "action_bins", None)
+    if bins is not None and (agent.kind != "arm" or bins != options.get("bins", ARM_SHAPE["bins"])):
+        raise ValueError(
+            f"policy.action_bins={bins} is for the numbers of agent.kind arm, with as many "
+            "agent.options.bins; set it to these, or remove it"
+        )
     if policy.kind in ("tiny", "autoui"):
         shows = "shows no picture, but policy.kind={} needs one; set {}"
         if agent.kind == "elements":

@@ -134,7 +134,9 @@ class HubConfig(PretrainedConfig):
     whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts, whose tokens are
     then the only ones that can be written, for actions that are a fixed set of tokens. `own_tokens` lists
     special tokens that the model's actions are written with: they can be sampled, stay in texts, and are not
-    broken in prompts; null means those of the agent's notation. `quantization` set to `nf4` keeps the linear
+    broken in prompts; null means those of the agent's notation. `action_bins`, the `bins` of the agent `arm`,
+    makes each number of an answer one token: the least used ones of the vocabulary take their place, as in
+    OpenVLA; null means that numbers are written as text. `quantization` set to `nf4` keeps the linear
     layers of the language model in 4 bits, which adapters are trained on (QLoRA). `template` has keyword
     arguments for the chat template, such as enable_thinking: false; a template ignores unknown ones.
     """
@@ -148,6 +150,7 @@ class HubConfig(PretrainedConfig):
     max_context_tokens: Count = 16_384
     slim_vocabulary: list[str] = []
     own_tokens: list[str] | None = None
+    action_bins: Annotated[int, Field(ge=2)] | None = None
     quantization: Literal["none", "nf4"] = "none"
     template: dict[str, Any] = {}
 

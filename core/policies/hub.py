@@ -65,6 +65,7 @@ class HubOptions(PretrainedOptions, Protocol):
     max_context_tokens: int
     slim_vocabulary: list[str]
     own_tokens: list[str] | None
+    action_bins: int | None
     quantization: Any  # "none" or "nf4"
     template: dict[str, Any]
 
@@ -189,6 +190,8 @@ class HubPolicy(Policy):
         # Placeholders must not be sampled: they would break scoring.
         allowed = writable_tokens(tokenizer, self.num_tokens, self.end_ids, [self.image_token, self._pad_id])
         allowed[list(kept)] = True
+        self._bins = self._least_used(config.action_bins or 0)
+        self._numbers = {token: str(number) for number, token in enumerate(self._bins)}
         if config.slim_vocabulary:
             allowed &= self._slim(config.slim_vocabulary)
         self.register_buffer("_allowed", allowed, persistent=False)
@@ -217,11 +220,22 @@ class HubPolicy(Policy):
     def _slim(self, texts: Sequence[str]) -> Tensor:
         """[V] bool: the tokens of the texts and the ends (vocabulary slimming, AcceRL §5.1)."""
         kept = torch.zeros(self.num_tokens, dtype=torch.bool)
-        kept[[token for text in texts for token in self._tokenise(text)]] = True
+        kept[[token for text in texts for token in self._written(text)]] = True
         if not kept.any():
             raise PolicyError("policy.slim_vocabulary has no tokens.", "List the words of actions there.")
         kept[self.end_ids] = True
         return kept
+
+    def _least_used(self, count: int) -> list[int]:
+        """The tokens that the tokenizer learnt last, so the least frequent (OpenVLA, Kim et al. 2024, §3)."""
+        added = {*self.tokenizer.added_tokens_decoder, *self.tokenizer.all_special_ids}
+        learnt = [token for token in range(min(len(self.tokenizer), self.num_tokens)) if token not in added]
+        if count > len(learnt):
+            raise PolicyError(
+                f"policy.action_bins {count} is more than the model's {len(learnt)} tokens.",
+                "Choose fewer bins.",
+            )
+        return learnt[len(learnt) - count :]
 
     def compile_layers(self, backend: str = "inductor") -> None:
         """Lets torch.compile compile the language model's layers at their first use, for any length."""
@@ -264,6 +278,18 @@ class HubPolicy(Policy):
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
+    def _written(self, text: str) -> list[int]:
+        """The tokens of an answer; with `policy.action_bins`, one for each number."""
+        if not self._bins:
+            return self._tokenise(*self._control_tokens.apart([text]))
+        words = text.replace(";", " ").split()
+        if not all(word.isdecimal() and int(word) < len(self._bins) for word in words):
+            raise PolicyError(
+                f"{text!r:.200} has more than whole numbers below policy.action_bins {len(self._bins)}.",
+                "Set it to agent.options.bins, or remove it.",
+            )
+        return [self._bins[int(word)] for word in words]
+
     def _as_template(self, messages: Sequence[ChatMessage]) -> list[chat_template.Message]:
         return [chat_template.as_template(message, self._control_tokens.apart) for message in messages]
 
@@ -300,7 +326,7 @@ class HubPolicy(Policy):
         return exchange(prompt, self.image_token, before, after)
 
     def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:
-        ids = self._tokenise(*self._control_tokens.apart([text]))
+        ids = self._written(text)
         if self.config.slim_vocabulary and not bool(self._allowed[ids].all()):  # type: ignore[index]
             raise PolicyError(
                 f"{text!r:.200} has tokens that policy.slim_vocabulary does not list.",
@@ -309,7 +335,10 @@ class HubPolicy(Policy):
         return [*ids, self.end_ids[0]]
 
     def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
-        decoded: str = self.tokenizer.decode([token for token in token_ids if token not in self._silent])
+        loud = [token for token in token_ids if token not in self._silent]
+        if self._bins:
+            return " ".join(self._numbers.get(token) or self.tokenizer.decode([token]) for token in loud)
+        decoded: str = self.tokenizer.decode(loud)
         return decoded
 
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:

@@ -3,8 +3,8 @@
     Task: Open the drawer
     State: 0.0046 0.6015 0.1952 1.0000
 
-An answer has the rows of a chunk, `;` between them, and a whole number for each axis: bin 0 is −1, the last
-bin is 1, and the others lie evenly between.
+An answer has the rows of a chunk and a whole number for each axis: bin 0 is −1, the last bin is 1, and the
+others lie evenly between. `;` stands between rows, and may be left out of an answer.
 
     10 17 3 0; 10 20 4 0
 """
@@ -56,13 +56,14 @@ class ArmAgent:
         return read_action(self._read, text, kept_chars=200)
 
     def _read(self, text: str) -> Action:
-        rows = [row.split() for row in text.split(";")]
-        if len(rows) != self.chunk or any(len(row) != self.axes for row in rows):
+        words = text.replace(";", " ").split()
+        if len(words) != self.chunk * self.axes:
             raise NoAction(f"{text[:40]!r} has not {self.chunk} rows of {self.axes} numbers")
-        for word in (word for row in rows for word in row):
+        for word in words:
             if not (word.isascii() and word.isdecimal() and len(word) <= 4 and int(word) < self.bins):
                 raise NoAction(f"{word[:20]!r} is not a whole number from 0 to {self.bins - 1}")
-        return Action.move([2 * int(word) / (self.bins - 1) - 1 for word in row] for row in rows)
+        numbers = [2 * int(word) / (self.bins - 1) - 1 for word in words]
+        return Action.move(numbers[start : start + self.axes] for start in range(0, len(numbers), self.axes))
 
     def format(self, action: Action, screen: Observation) -> str:
         """The first rows of a motion in the nearest bins; an INVALID action's own text is given back.

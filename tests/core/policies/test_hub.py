@@ -10,11 +10,12 @@ from policy_fakes import chat, check_agreement, png, swap
 from transformers import AutoTokenizer, GenerationConfig
 
 from distrl.configs.policy import policy_config
-from distrl.core.actions import Action
+from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words
 from distrl.core.policies.base import Policy, PromptBatch
 from distrl.core.types import Observation, Sampling
+from distrl.workers.agents.arm import ArmAgent
 from distrl.workers.agents.gui_models import UITarsAgent
 
 GOALS = ["open settings", "red", "turn on the alarm at 7:20"]
@@ -52,6 +53,28 @@ def test_a_slim_vocabulary_renormalises_the_full_one(make_hub: MakePolicy) -> No
     for texts, written in ((["tap"], "open"), ([""], "tap")):
         with pytest.raises(PolicyError, match=r"policy\.slim_vocabulary"):
             make_hub(slim_vocabulary=texts).completion_ids(written)
+
+
+def test_the_least_used_tokens_stand_for_the_numbers_of_a_motion(make_hub: MakePolicy) -> None:
+    agent, screen = ArmAgent(chunk=2, axes=2, bins=5), Observation(image="f00d", width=64, height=64)
+    policy = make_hub(action_bins=5, slim_vocabulary=["0 1 2 3 4"])
+    tokenizer = policy.tokenizer  # type: ignore[attr-defined]
+    merges = [token for token in range(len(tokenizer)) if token not in tokenizer.added_tokens_decoder]
+    ids = policy.completion_ids("0 4; 2 3")
+    assert ids == [merges[-5], merges[-1], merges[-3], merges[-2], policy.end_ids[0]]
+    assert set(policy.allowed_ids) == {*merges[-5:], *policy.end_ids}
+    assert agent.parse(policy.text(ids), screen).motion == ((-1.0, 1.0), (0.0, 0.5))
+    check_agreement(policy, batch_of(policy))
+
+    whole = make_hub(action_bins=5)
+    assert whole.completion_ids("0 4; 2 3") == ids
+    tap = make_hub().completion_ids("tap")
+    assert agent.parse(whole.text([*ids[:3], *tap]), screen).kind is ActionKind.INVALID
+    for text in ("5 0 0 0", "tap"):
+        with pytest.raises(PolicyError, match=r"below policy\.action_bins 5"):
+            whole.completion_ids(text)
+    with pytest.raises(PolicyError, match="Choose fewer bins"):
+        make_hub(action_bins=10**6)
 
 
 def test_a_model_s_own_generation_settings_do_not_mix_in(

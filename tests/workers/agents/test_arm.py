@@ -42,12 +42,13 @@ def test_every_motion_that_it_can_write_is_read_again() -> None:
 def test_numbers_between_bins_go_to_the_nearest_and_rows_beyond_the_chunk_are_left_out() -> None:
     action = Action.move([(-1.0, 0.2, 0.3), (0.76, 0.74, 1.0), (0.0, 0.0, 0.0)])
     assert AGENT.format(action, SCREEN) == "0 2 3; 4 3 4"
+    assert AGENT.parse("0 2 3 4 3 4", SCREEN) == AGENT.parse("0 2 3; 4 3 4", SCREEN)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "0 0 0", "0 0 0; 0 0", "0 0 0; 0 0 0; 0 0 0", "0 0 0; 0 0 0;", "0 0 0; 0 0 5", "0 0 0; 0 0 -1"),
+        *("", "0 0 0", "0 0 0; 0 0", "0 0 0; 0 0 0; 0 0 0", "0 0 0; 0 0 5", "0 0 0; 0 0 -1"),
         *("0 0 0; 0 0 1.0", "0 0 0; 0 0 nan", "0 0 0; 0 0 ²", "0 0 0; 0 0 ٣", "0 0 0; 0 0 " + "0" * 5000),
     ],
 )

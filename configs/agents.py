@@ -15,8 +15,8 @@ GUI_MODELS = ("ui-tars", "autoglm", "mai-ui", "gui-owl", "holo", "ui-venus")
 CHAT_AGENTS = ("androidworld", "mobile-use", *GUI_MODELS)
 OWN_TOKENS = {"ui-tars": ["<|box_start|>", "<|box_end|>"]}
 """Special tokens that are part of an agent's notation."""
-ARM_SHAPE = {"chunk": 8, "axes": 4, "bins": 21}
-"""The shape of a motion by default; see `distrl.workers.agents.arm`."""
+ARM_SHAPE = {"chunk": 8, "axes": 4, "bins": 21, "picture": True}
+"""What the policy `arm` has of its agent, by default; see `distrl.workers.agents.arm`."""
 ONE_PROMPT = {
     "tiny": "reads one prompt at a time",
     "reader": "reads one prompt at a time",

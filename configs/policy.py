@@ -90,8 +90,8 @@ class ArmConfig(ChatPolicyConfig):
 
     `image_size` is the size to which pictures are scaled, [width, height] in pixels. `channels` is the number
     of channels of the convolutions, and `d_model` the width of the layers after them. `chunk`, `axes` and
-    `bins` are the shape of a motion; null means that of the agent `arm`. A token of a prompt is a byte of its
-    text.
+    `bins` are the shape of a motion, and `picture` whether prompts show one; null means what the agent `arm`
+    has. A token of a prompt is a byte of its text.
     """
 
     kind: Literal["arm"] = "arm"
@@ -102,6 +102,7 @@ class ArmConfig(ChatPolicyConfig):
     chunk: Count | None = None
     axes: Count | None = None
     bins: Annotated[int, Field(ge=2)] | None = None
+    picture: bool | None = None
 
 
 class PretrainedConfig(ChatPolicyConfig):

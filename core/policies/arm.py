@@ -8,6 +8,7 @@ It reads prompts of the agent `arm` as text: a prompt's tokens are the bytes of 
 chunk are drawn at once, each from a softmax over its bins (parallel decoding, OpenVLA-OFT, Kim et al. 2025),
 so that log π of a chunk is the sum of theirs. Keypoints are the expected places of softmaxes over the picture
 (Levine et al. 2016). The camera does not move, so each cell of the picture has weights of its own, too.
+Without pictures there are only the sentence and the state.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class ArmOptions(Protocol):
     chunk: int
     axes: int
     bins: int
+    picture: bool
 
 
 class ArmPolicy(Policy):
@@ -87,21 +89,22 @@ class ArmPolicy(Policy):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.table = nn.Embedding(_UNKNOWN + 1 + len(self.words), c, padding_idx=0)
-            self.look = nn.Sequential(
-                nn.Conv2d(3, c // 2, 5, stride=2, padding=2), nn.ReLU(),
-                nn.Conv2d(c // 2, c, 3, stride=2, padding=1), nn.ReLU(),
-            )  # fmt: skip
-            self.even = nn.GroupNorm(_GROUPS, c)
-            self.search = nn.ModuleList(nn.Conv2d(c, c, 3, padding=1) for _ in range(2))
-            self.scale = nn.Linear(c, 4 * c)
-            nn.init.zeros_(self.scale.weight)
-            nn.init.zeros_(self.scale.bias)
-            self.points = nn.Conv2d(c, c, 1)
-            self.shrink = nn.Conv2d(c, c, 3, stride=2, padding=1)
-            width, height = (-(-side // 8) for side in config.image_size)
-            self.read_cells = nn.Linear(c * width * height, d)
+            if config.picture:
+                self.look = nn.Sequential(
+                    nn.Conv2d(3, c // 2, 5, stride=2, padding=2), nn.ReLU(),
+                    nn.Conv2d(c // 2, c, 3, stride=2, padding=1), nn.ReLU(),
+                )  # fmt: skip
+                self.even = nn.GroupNorm(_GROUPS, c)
+                self.search = nn.ModuleList(nn.Conv2d(c, c, 3, padding=1) for _ in range(2))
+                self.scale = nn.Linear(c, 4 * c)
+                nn.init.zeros_(self.scale.weight)
+                nn.init.zeros_(self.scale.bias)
+                self.points = nn.Conv2d(c, c, 1)
+                self.shrink = nn.Conv2d(c, c, 3, stride=2, padding=1)
+                width, height = (-(-side // 8) for side in config.image_size)
+                self.read_cells = nn.Linear(c * width * height, d)
             self.read_state = nn.Linear(MAX_STATE, c)
-            self.join = nn.Linear(5 * c, d)
+            self.join = nn.Linear((5 if config.picture else 2) * c, d)
             self.layers = nn.ModuleList(
                 nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d), nn.GELU(), nn.Linear(d, d)) for _ in range(2)
             )
@@ -118,7 +121,8 @@ class ArmPolicy(Policy):
         """The bytes of the text."""
         parts = [part for message in messages for part in message.parts]
         text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
-        if sum(isinstance(part, ImagePart) for part in parts) != 1 or not _PROMPT.fullmatch(text):
+        num_shown = sum(isinstance(part, ImagePart) for part in parts)
+        if num_shown != self.config.picture or not _PROMPT.fullmatch(text):
             raise PolicyError(
                 "The policy 'arm' reads only prompts of the agent 'arm'.", "Set agent.kind to 'arm'."
             )
@@ -151,10 +155,11 @@ class ArmPolicy(Policy):
         images: Sequence[Sequence[Tensor]],
         places: Sequence[Sequence[Place]] | None = None,
     ) -> PromptBatch:
-        """Pads prompts on the right; one image per prompt, and no sequences."""
+        """Pads prompts on the right; one image per prompt or none at all, and no sequences."""
         assert places is None, "the policy reads one prompt at a time"
-        if any(len(tensors) != 1 for tensors in images):
-            raise PolicyError("The policy 'arm' reads one image per prompt.", "Send one.")
+        num = int(self.config.picture)
+        if any(len(tensors) != num for tensors in images):
+            raise PolicyError(f"The policy 'arm' reads {num} images per prompt.", "Send as many.")
         pictures = Pictures([list(tensors) for tensors in images])
         return PromptBatch(*pad_right(prompts, 0), pictures).to(self.device)
 
@@ -183,14 +188,25 @@ class ArmPolicy(Policy):
 
     def _forward(self, batch: PromptBatch) -> Tensor:
         """[N, d] of the prompts."""
-        assert isinstance(batch.images, Pictures)
-        pixels = torch.stack(batch.images.flat).to(self.device)
         words, state = self._read(batch)
         if self._is_augmented:
             is_hidden = (torch.rand(words.shape) < _DISGUISED).to(words.device) & (words > 0)
             words = words.masked_fill(is_hidden, _UNKNOWN)
         count = (words > 0).sum(1, keepdim=True).clamp(min=1)
         sentence = self.table(words).sum(1) / count.sqrt()
+        measured = self.read_state(state)
+        if self.config.picture:
+            states = self._see(batch, sentence, measured)
+        else:
+            states = self.join(torch.cat([sentence, measured], dim=1))
+        for block in self.layers:
+            states = states + block(states)
+        return self.norm(states)  # type: ignore[no-any-return]
+
+    def _see(self, batch: PromptBatch, sentence: Tensor, measured: Tensor) -> Tensor:
+        """[N, d] of the pictures, the sentences and the measurements."""
+        assert isinstance(batch.images, Pictures)
+        pixels = torch.stack(batch.images.flat).to(self.device)
         features: Tensor = self.even(self.look(pixels.to(sentence.dtype).div_(127.5).sub_(1.0)))
         scales = self.scale(sentence)[..., None, None].chunk(4, dim=1)
         for layer, factor, shift in zip(self.search, scales[:2], scales[2:], strict=True):
@@ -199,12 +215,10 @@ class ArmPolicy(Policy):
         rows, columns = (torch.linspace(-1, 1, size, device=heat.device) for size in features.shape[2:])
         grid = torch.cartesian_prod(rows, columns)  # [H · W, 2]
         places = (heat.softmax(-1) @ grid).flatten(1)
-        seen = [places, heat.amax(-1), sentence, self.read_state(state)]
+        seen = [places, heat.amax(-1), sentence, measured]
         cells = F.relu(self.shrink(features)).flatten(1)
-        states: Tensor = self.join(torch.cat(seen, dim=1)) + self.read_cells(cells)
-        for block in self.layers:
-            states = states + block(states)
-        return self.norm(states)  # type: ignore[no-any-return]
+        joined: Tensor = self.join(torch.cat(seen, dim=1)) + self.read_cells(cells)
+        return joined
 
     def _logits(self, states: Tensor) -> Tensor:
         """[N, L, bins]."""

@@ -29,9 +29,12 @@ class ArmAgent:
         axes: Numbers in a row.
         bins: Values that a number can have.
         state: Whether prompts have the arm's measurements (proprioception).
+        picture: Whether prompts show the picture.
     """
 
-    def __init__(self, chunk: int = 8, axes: int = 4, bins: int = 21, state: bool = True) -> None:
+    def __init__(
+        self, chunk: int = 8, axes: int = 4, bins: int = 21, state: bool = True, picture: bool = True
+    ) -> None:
         for name, value, low, high in (
             ("chunk", chunk, 1, MAX_ROWS),
             ("axes", axes, 1, MAX_AXES),
@@ -39,17 +42,18 @@ class ArmAgent:
         ):
             if not low <= value <= high:
                 raise ValueError(f"{name} must be a number from {low} to {high}, not {value!r}")
-        self.chunk, self.axes, self.bins, self.state = chunk, axes, bins, state
+        self.chunk, self.axes, self.bins = chunk, axes, bins
+        self.state, self.picture = state, picture
 
     def prompt(
         self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
     ) -> Prompt:
-        """One user message: the picture, then the text."""
+        """One user message: the picture, if it is shown, then the text."""
         text = f"Task: {' '.join(goal.split())}"
         if self.state and screen.state:
             text += f"\nState: {' '.join(f'{number:.4f}' for number in screen.state)}"
-        parts = (ImagePart(digest=screen.shown), TextPart(text=text))
-        return Prompt((ChatMessage(role="user", parts=parts),))
+        shown = (ImagePart(digest=screen.shown),) if self.picture else ()
+        return Prompt((ChatMessage(role="user", parts=(*shown, TextPart(text=text))),))
 
     def parse(self, text: str, screen: Observation) -> Action:
         """The motion that `text` means; INVALID, with the reason, for everything else."""

@@ -34,6 +34,7 @@ class MetaWorldEnv(ArmEnv["_Arm"]):
         camera: A camera of Meta-World's scenes: corner, corner2, corner3, corner4, topview, gripperPOV,
             behindGripper.
         zoom: How much larger than Meta-World shows them things are in the picture.
+        objects: Whether `Observation.state` has the objects and the goal, too, which no arm can measure.
     """
 
     NAME, MODULE, INSTALL, VERSIONS = "Meta-World", "metaworld", _INSTALL, ("mujoco", "metaworld")
@@ -48,11 +49,13 @@ class MetaWorldEnv(ArmEnv["_Arm"]):
         limit: int = 500,
         camera: str = "corner2",
         zoom: float = 1.0,
+        objects: bool = False,
     ) -> None:
+        self._sees_objects = objects
         super().__init__(size, repeat, chunk, limit, camera, zoom)
 
     def _make(self, task: Task) -> _Arm:
-        return _Arm(str(task.params.get("env")), self._view)
+        return _Arm(str(task.params.get("env")), self._view, self._sees_objects)
 
     def expert_action(self) -> Action:
         """The motion of Meta-World's scripted policy, which sees the objects' places.
@@ -74,8 +77,9 @@ class MetaWorldEnv(ArmEnv["_Arm"]):
 class _Arm(Arm):
     """It takes 0.4 s to make, and 80 MB."""
 
-    def __init__(self, name: str, view: View) -> None:
+    def __init__(self, name: str, view: View, sees_objects: bool) -> None:
         load()
+        self._sees_objects = sees_objects
         self._mujoco = import_module("mujoco")
         envs = import_module("metaworld.env_dict").ALL_V3_ENVIRONMENTS
         if name not in envs:
@@ -108,8 +112,17 @@ class _Arm(Arm):
 
     @property
     def state(self) -> tuple[float, ...]:
-        """The hand's place in metres and how far the gripper is open, 0 to 1."""
-        return tuple(round(float(number), 4) for number in self._seen[:AXES])
+        """The hand's place in metres and how far the gripper is open, 0 to 1.
+
+        With `objects` also the ways from the hand to two objects, each with its quaternion, and to the goal.
+        """
+        measured = [self._seen[:AXES]]
+        if self._sees_objects:
+            hand = self._seen[:3]
+            for start in (4, 11):
+                measured += [self._seen[start : start + 3] - hand, self._seen[start + 3 : start + 7]]
+            measured.append(self._seen[-3:] - hand)
+        return tuple(round(float(number), 4) for number in np.concatenate(measured))
 
     @contextmanager
     def kept(self) -> Iterator[None]:

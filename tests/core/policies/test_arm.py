@@ -18,7 +18,15 @@ from distrl.core.policies.tokenizer import token_names
 from distrl.core.types import ChatMessage, Sampling, TextPart
 
 SMALL = ArmConfig(
-    device="cpu", image_size=(24, 20), channels=8, d_model=16, chunk=2, axes=3, bins=5, max_prompt_tokens=200
+    device="cpu",
+    image_size=(24, 20),
+    channels=8,
+    d_model=16,
+    chunk=2,
+    axes=3,
+    bins=5,
+    picture=True,
+    max_prompt_tokens=200,
 )
 WORDS = ["Open", "the", "drawer", "door"]
 PROMPTS = [
@@ -50,6 +58,19 @@ def test_sampled_and_scored_log_probabilities_agree() -> None:
     check_agreement(policy, batch, temperatures, limits)
     swap(policy)
     check_agreement(policy, batch, temperatures, limits)
+
+
+def test_without_pictures_it_reads_the_sentence_and_the_state() -> None:
+    policy = build_policy(SMALL.model_copy(update={"picture": False}), WORDS, 0)
+    torch.nn.init.normal_(policy.get_submodule("head").weight)  # type: ignore[arg-type]
+    chats = [ChatMessage(role="user", parts=(TextPart(text=text),)) for text in (*PROMPTS, PROMPTS[0][:-6])]
+    batch = policy.collate([policy.prompt_ids([one]) for one in chats], [[]] * len(chats))
+    check_agreement(policy, batch, (1.0, 0.0, 0.6, 2.0, 1.0), (LENGTH,) * 5)
+    tokens = torch.tensor([[0, 1, 2, 3, 4, 9]] * len(chats))
+    found = policy.score(batch, tokens, torch.ones_like(tokens).bool(), torch.ones(len(chats)))
+    assert len(set(found.logprobs.sum(1).tolist())) == len(chats)
+    with pytest.raises(PolicyError, match="reads only prompts"):
+        policy.prompt_ids(chat(PROMPTS[0]))
 
 
 def test_all_numbers_of_a_chunk_are_drawn_and_the_last_one_ends_it() -> None:

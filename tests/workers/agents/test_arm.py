@@ -28,6 +28,8 @@ def test_a_prompt_has_the_picture_the_sentence_in_one_line_and_the_state_if_want
     sentence = "Task: Open the\ndrawer".replace("\n", " ")
     assert text_of(AGENT, "Open the\ndrawer") == f"{sentence}\nState: 0.0046 -0.6000 0.2000 1.0000"
     assert text_of(ArmAgent(state=False), "Open the drawer") == sentence
+    (message,) = ArmAgent(picture=False).prompt("Open the drawer", SCREEN, ()).messages
+    assert message.parts == AGENT.prompt("Open the drawer", SCREEN, ()).messages[0].parts[1:]
 
 
 def test_every_motion_that_it_can_write_is_read_again() -> None:

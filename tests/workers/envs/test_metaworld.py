@@ -110,6 +110,21 @@ def test_rows_are_held_for_repeat_steps_and_move_the_hand_their_way(env: MetaWor
 
 
 @pytest.mark.needs("metaworld")
+def test_the_objects_are_seen_from_the_hand() -> None:
+    env = MetaWorldEnv(size=32, repeat=5, objects=True)
+    first = env.reset(task("coffee-button-v3"))
+    plain = len(STILL.motion[0])
+    assert len(first.state) == plain + 2 * 7 + 3
+    way, goal = np.array(first.state[plain : plain + 3]), np.array(first.state[-3:])
+    moved = env.step(Action.move([(1.0, 0.0, 0.0, -1.0)] * 2)).frame.state
+    hand = np.array(moved[:3]) - np.array(first.state[:3])
+    assert hand[0] > 0.03
+    assert np.array(moved[plain : plain + 3]) == pytest.approx(way - hand, abs=0.002)
+    assert np.array(moved[-3:]) == pytest.approx(goal - hand, abs=0.002)
+    env.close()
+
+
+@pytest.mark.needs("metaworld")
 def test_simpler_meshes_change_pictures_a_little_and_motions_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -66,6 +66,7 @@ class PromptedConfig(Section):
 
 
 _Agent = TypeVar("_Agent", bound=AgentConfig)
+_Policy = TypeVar("_Policy", ArmConfig, HubConfig)
 
 
 def agent_of_model(agent: _Agent, model: str, within: str = "", names: str = "policy.model") -> _Agent:
@@ -102,9 +103,16 @@ def settle_agent(config: Config) -> None:
     if isinstance(policy, ArmConfig):
         shape = {**ARM_SHAPE, **(agent.options if agent.kind == "arm" else {})}
         missing = {name: shape[name] for name in ARM_SHAPE if getattr(policy, name) is None}
-        config.policy = policy.model_copy(update=missing)
+        config.policy = _derived(policy, missing)
     if isinstance(policy, HubConfig) and policy.own_tokens is None and agent.import_path is None:
-        config.policy = policy.model_copy(update={"own_tokens": OWN_TOKENS.get(config.agent.kind, [])})
+        config.policy = _derived(policy, {"own_tokens": OWN_TOKENS.get(config.agent.kind, [])})
+
+
+def _derived(policy: _Policy, values: dict[str, Any]) -> _Policy:
+    """`policy` with values that follow from the agent and do not count as set: others may follow later."""
+    found = policy.model_copy(update=values)
+    found.model_fields_set.difference_update(values)
+    return found
 
 
 def check_agent(config: Config) -> None:

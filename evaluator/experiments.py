@@ -255,7 +255,7 @@ def load_sweep(
     if spec.agents:
         raise ConfigError(f"{file} describes measurements.", f"Run distrl table {path}.")
     seeds = spec.seeds or [0]
-    common = with_values(load_config(spec.base).model_dump(mode="json"), spec.values, f"{file}: set")
+    common = with_values(_base(spec), spec.values, f"{file}: set")
     if spec.minutes is not None:
         common["learner"]["max_minutes"] = float(spec.minutes)
     shared = check_config(common, f"{file}: set")
@@ -335,6 +335,13 @@ def _read(path: str | Path, **instead: Any) -> tuple[Experiment, Path]:
     beside = file.parent / Path(spec.base).expanduser()
     base = beside if beside.is_file() else find_config(Path(spec.base).expanduser())
     return spec.model_copy(update={"base": str(base)}), file
+
+
+def _base(spec: Experiment) -> Values:
+    """The base, without what its policy has of its agent: the changes may give it another one."""
+    config = load_config(spec.base)
+    policy = config.policy.model_dump(mode="json", exclude_unset=True)
+    return {**config.model_dump(mode="json"), "policy": policy}
 
 
 def _explain(error: ValidationError, file: Path) -> ConfigError:
@@ -509,7 +516,7 @@ def _cell(spec: Experiment, name: str, suite_name: str, directory: Path) -> Cell
             missing[seed] = str(error)
         else:
             subjects[seed] = who
-    data = load_config(spec.base).model_dump(mode="json")
+    data = _base(spec)
     for values in (spec.values, suite.values, agent.values):
         data = with_values(data, values, spec.name)
     data["evaluate"]["episodes"] = spec.episodes

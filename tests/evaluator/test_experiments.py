@@ -34,7 +34,7 @@ from distrl.evaluator.results import Evaluation, EvaluationSpec, Subject, split_
 from distrl.evaluator.statistics import t_interval
 
 REGIMES = ["r1-reuse", "r2-phones", "r3-sparse", "r4-lag", "r5-drift"]
-SWEEPS = ["dper", "learning", "staleness", *REGIMES]
+SWEEPS = ["dper", "learning", "staleness", "world", "world-arms", *REGIMES]
 
 
 def load(tmp_path: Path, text: str, **options: object) -> Sweep:
@@ -94,6 +94,16 @@ grid:
     assert long.arms == ["learner.optim.lr=0.0001,learner.demonstrations.lr=0.1"]
     assert len(load(tmp_path, text, arms=["b"]).arms) == 4
     assert load(tmp_path, text, arms=["b,weights.0=1,alpha=0.5"]).arms == ["b,weights.0=1,alpha=0.5"]
+
+
+def test_what_a_policy_has_of_its_agent_is_that_of_the_changed_agent(tmp_path: Path) -> None:
+    text = """
+base: metaworld
+set: {agent.options.chunk: 3, learner.max_new_tokens: 12}
+arms: {a: {agent.options.bins: 7}}
+"""
+    (run,) = load(tmp_path, text).runs
+    assert (run.config.policy.chunk, run.config.policy.bins) == (3, 7)  # type: ignore[union-attr]
 
 
 def test_options_take_the_place_of_the_file_s(tmp_path) -> None:

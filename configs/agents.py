@@ -102,7 +102,8 @@ def settle_agent(config: Config) -> None:
             options["resize"] = {name: bound for name, bound in bounds.items() if bound}
     if isinstance(policy, ArmConfig):
         shape = {**ARM_SHAPE, **(agent.options if agent.kind == "arm" else {})}
-        missing = {name: shape[name] for name in ARM_SHAPE if getattr(policy, name) is None}
+        shape["world"] = config.world.ensemble if config.world.model == "learned" else 0
+        missing = {name: value for name, value in shape.items() if getattr(policy, name, "") is None}
         config.policy = _derived(policy, missing)
     if isinstance(policy, HubConfig) and policy.own_tokens is None and agent.import_path is None:
         config.policy = _derived(policy, {"own_tokens": OWN_TOKENS.get(config.agent.kind, [])})

@@ -91,7 +91,8 @@ class ArmConfig(ChatPolicyConfig):
     `image_size` is the size to which pictures are scaled, [width, height] in pixels. `channels` is the number
     of channels of the convolutions, and `d_model` the width of the layers after them. `chunk`, `axes` and
     `bins` are the shape of a motion, and `picture` whether prompts show one; null means what the agent `arm`
-    has. A token of a prompt is a byte of its text.
+    has. `world` is the number of networks that predict what a motion does; null means `world.ensemble` if
+    `world.model` is learned, else 0. A token of a prompt is a byte of its text.
     """
 
     kind: Literal["arm"] = "arm"
@@ -103,6 +104,7 @@ class ArmConfig(ChatPolicyConfig):
     axes: Count | None = None
     bins: Annotated[int, Field(ge=2)] | None = None
     picture: bool | None = None
+    world: Annotated[int, Field(ge=0, le=16)] | None = None
 
 
 class PretrainedConfig(ChatPolicyConfig):

@@ -19,19 +19,26 @@ class WorldConfig(Section):
     """Imagined episodes, which go on from states of real training episodes for a few steps.
 
     `model` is what they are played in: with `none` there are none, and `oracle` is the environment itself
-    without its latency, which bounds what any model could achieve. `horizon` is the largest number of steps
+    without its latency, which bounds what any model could achieve. `learned` is a model that the policy
+    `arm` has beside its own network, for agents without pictures: an `ensemble` of networks, which learn from
+    the real episodes in replay and from demonstrations. For each update of the policy they make `updates`
+    on `batch_size` of the steps there, at the rate `lr`. `horizon` is the largest number of steps
     of an imagined episode. `imagined_per_real` is the number of imagined episodes for each real training
     episode after the first `min_real`. `max_imagined_share` is the largest share of imagined trajectories in
     a batch. `potential` selects M of the rewards γ·M(o′) − M(o): 0 (`none`), the task's `score`, or γ to the
     power of the scripted expert's `distance` from the goal.
     """
 
-    model: Literal["none", "oracle"] = "none"
+    model: Literal["none", "oracle", "learned"] = "none"
     horizon: Count = 5
     imagined_per_real: Positive = 1.0
     max_imagined_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     min_real: Count = 128
     potential: Literal["none", "score", "distance"] = "none"
+    ensemble: Annotated[int, Field(ge=2, le=16)] = 3
+    updates: Count = 4
+    batch_size: Count = 256
+    lr: Positive = 0.001
 
     @property
     def is_on(self) -> bool:
@@ -53,7 +60,13 @@ def check_world(config: Config) -> None:
     if not config.world.is_on:
         return
     env = config.env
-    if config.devices.pool or (env.import_path is None and env.kind not in REPEATABLE):
+    if config.world.model == "learned":
+        if config.policy.kind != "arm" or config.policy.picture or config.world.potential != "none":
+            raise ValueError(
+                "world.model=learned needs policy.kind arm, an agent without pictures, and no potential; set "
+                "agent.options.picture to false and world.potential to none"
+            )
+    elif config.devices.pool or (env.import_path is None and env.kind not in REPEATABLE):
         where = "devices.pool" if config.devices.pool else f"env.kind={env.kind}"
         raise ValueError(
             f"world.model=oracle needs an environment that repeats episodes exactly, which {where} does not; "

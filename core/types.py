@@ -389,6 +389,7 @@ class Branch(Record):
         trajectory: The real episode's id.
         past: Its steps before the branch.
         horizon: The most steps of the branch.
+        start: The prompt of its first step, for a learned model; empty where the past is played again.
         potential: What M(o) is, the promise of a screen: 0, the task's score, or γ to the power of the
             expert's distance.
         discount: γ.
@@ -396,6 +397,7 @@ class Branch(Record):
 
     trajectory: str = Field(max_length=200)
     past: Many[PastStep] = ()
+    start: Many[ChatMessage] = ()
     horizon: int = Field(ge=1)
     potential: Literal["none", "score", "distance"] = "none"
     discount: Number = Field(1.0, ge=0.0, le=1.0)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from distrl.core import world
 from distrl.core.actions import ActionKind
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
@@ -104,6 +105,7 @@ class Episode:
     is_imagined: bool = False
     first_step: int = 0  # the number of its first step in the episode that an imagined one leaves
     final_prompt: tuple[int, ...] = ()  # of the state after the last action, where it is known
+    lessons: tuple[StepData, ...] = ()  # of a real one for a learned model of the world
 
     @property
     def total_reward(self) -> float:
@@ -207,6 +209,7 @@ def compile_episode(
         is_imagined=trajectory.purpose is Purpose.IMAGINED,
         first_step=len(branch.past) if branch else 0,
         final_prompt=final_prompt,
+        lessons=_lessons(trajectory, policy),
     )
 
 
@@ -271,6 +274,17 @@ def _read(
         prompt, chat.images, tokens, logprobs, versions, completion.sampling.temperature,
         len(chains) - 1, len(ids), len(shown),
     )  # fmt: skip
+
+
+def _lessons(trajectory: Trajectory, policy: Policy) -> tuple[StepData, ...]:
+    if policy.world is None or trajectory.purpose is Purpose.IMAGINED:
+        return ()
+    found = []
+    for question, answer in world.lessons(trajectory):
+        prompt = tuple(policy.prompt_ids(question))
+        tokens = tuple(policy.completion_ids(answer, prompt))
+        found.append(StepData(prompt, (), tokens, (0.0,) * len(tokens), 1.0, 0.0, 0.0, invalid=False))
+    return tuple(found)
 
 
 def _compile_step(step: TimeStep, completions: Sequence[_Read], spans: tuple[Span, ...]) -> StepData:

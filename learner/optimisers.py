@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from distrl.core.policies.base import Policy
 from distrl.learner.ranks import num_ranks, sum_over_ranks
 
 COPY = "copy"  # in a parameter's state: its weight in float32, where the model has it in bfloat16
@@ -103,5 +104,6 @@ def _copied(weight: nn.Parameter) -> nn.Parameter:
 
 
 def trainable(module: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters that are trained, in the module's order."""
-    return (parameter for parameter in module.parameters() if parameter.requires_grad)
+    """The parameters that are trained, in the module's order; a policy's without its model of the world."""
+    others = set(module.world.parameters()) if isinstance(module, Policy) and module.world else set()
+    return (one for one in module.parameters() if one.requires_grad and one not in others)

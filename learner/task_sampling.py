@@ -16,7 +16,7 @@ from typing import Any
 from distrl.configs.learner import LearnerConfig
 from distrl.configs.world import WorldConfig
 from distrl.core.errors import ConfigError
-from distrl.core.types import Branch, Task, Trajectory
+from distrl.core.types import Branch, ChatMessage, Task, Trajectory
 
 RECENT = 8  # episodes of a task that its weight counts
 RECENT_OF_TEMPLATE = 40  # episodes of a template that the weight of tasks not tried yet counts
@@ -166,20 +166,24 @@ class BranchSource:
         self._rng = random.Random(f"{seed}/world")
         discount = float(getattr(learner.algorithm, "gamma", 1.0))
         self._how = {"horizon": config.horizon, "potential": config.potential, "discount": discount}
-        self._known: deque[tuple[Task, Branch]] = deque(maxlen=learner.replay.capacity)
+        self._is_learned = config.model == "learned"
+        self._known: deque[tuple[Task, Branch, list[tuple[ChatMessage, ...]]]] = deque(
+            maxlen=learner.replay.capacity
+        )
 
     def add(self, trajectory: Trajectory) -> None:
         """A real training episode has come in."""
         whole = Branch.of(trajectory, len(trajectory.steps), **self._how)
-        self._known.append((trajectory.task, whole))
+        starts = [step.chats[-1].messages if self._is_learned else () for step in trajectory.steps]
+        self._known.append((trajectory.task, whole, starts))
 
     def draw(self) -> tuple[Task, Branch] | None:
         """The task of an episode, and a branch that leaves it before one of its steps; None without any."""
         if not self._known:
             return None
-        task, whole = self._rng.choices(self._known, [len(one.past) for _, one in self._known])[0]
-        step = self._rng.randrange(len(whole.past))
-        return task, whole.model_copy(update={"past": whole.past[:step]})
+        task, whole, starts = self._rng.choices(self._known, [len(starts) for *_, starts in self._known])[0]
+        step = self._rng.randrange(len(starts))
+        return task, whole.model_copy(update={"past": whole.past[:step], "start": starts[step]})
 
     def state_dict(self) -> list[Any]:
         return rng_state(self._rng)

@@ -100,6 +100,7 @@ class TrainStep:
         self._policy_optimiser = self._optimiser(optim.lr)
         self._critic_optimiser = Optimiser(critic, optim.critic_lr, optim.weight_decay, optim.grad_clip)
         self._cloner: Optimiser | None = None
+        self._world = Optimiser(policy.world, optim.lr, 0.0, optim.grad_clip) if policy.world else None
 
     def _optimiser(self, lr: float) -> Optimiser:
         if self.sharded is not None:
@@ -301,6 +302,15 @@ class TrainStep:
         total = self._add_cloning(self._cloner, batch, 0.0 if is_idle else share)
         return total if _step([self._cloner]) is not None else math.nan
 
+    def learn_world(self, batch: StepBatch, lr: float) -> float:
+        """One step of the model of the world, if all is finite. Returns −log p of what came, per step."""
+        assert self._world is not None
+        to_device(batch, self._view.device)
+        self._world.begin(lr)
+        loss = cloning_loss(self._view, batch, len(batch))
+        self._world.backward(loss)
+        return float(loss.detach()) if _step([self._world]) is not None else math.nan
+
     def _add_cloning(self, optimiser: Optimiser, batch: StepBatch, weight: float) -> float:
         """Adds the gradients of `weight` times the cloning loss, part by part. Returns that product."""
         total = 0.0
@@ -384,16 +394,20 @@ class TrainStep:
         """To be called every few seconds between updates; raises `RankError` if a rank has ended."""
 
     def optimiser_states(self) -> dict[str, Any]:
-        """The optimisers' states, under "actor" and "value"; while cloning is under way also "cloner"."""
+        """The optimisers' states, under "actor" and "value"; while cloning is under way also "cloner",
+        and "world" with a model of the world."""
         return {
             "actor": self._policy_optimiser.state_dict(),
             "value": self._critic_optimiser.state_dict(),
             **({"cloner": self._cloner.state_dict()} if self._cloner is not None else {}),
+            **({"world": self._world.state_dict()} if self._world is not None else {}),
         }
 
     def load_optimisers(self, states: Mapping[str, Any]) -> None:
         self._policy_optimiser.load_state_dict(states["actor"])
         self._critic_optimiser.load_state_dict(states["value"])
+        if self._world is not None:
+            self._world.load_state_dict(states["world"])
         if "cloner" in states:
             self._cloner = self._optimiser(self._config.demonstrations.lr)
             self._cloner.load_state_dict(states["cloner"])

@@ -29,6 +29,7 @@ from distrl.learner.off_policy import EVERY, Freshness
 from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
 from distrl.learner.trained import TrainedLog
+from distrl.learner.world import learn_world
 
 MAX_SKIPPED = 10  # batches in a row
 BUILD_S = 1800.0
@@ -141,6 +142,8 @@ class Updates:
             result = self._guarded("update", pending.episodes, partial(self._train, batch))
         if result is None:
             return
+        with self._clocked("train"):
+            result.metrics.update(learn_world(context) if config.updates_enabled else {})
         result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         real = (~batch.imagined).cpu().numpy()

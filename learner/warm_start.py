@@ -40,6 +40,7 @@ from distrl.learner.episodes import Episode, StepData
 from distrl.learner.ranks import num_ranks
 from distrl.learner.scheduler import DEMONSTRATIONS, TRAINING, WARM_UP
 from distrl.learner.updates import BUILD_S, Skipped, Updates
+from distrl.learner.world import learn_world
 
 LOG_EVERY = 20
 RECENT_LOSSES = 20  # cloning may end when their mean is low enough
@@ -187,6 +188,7 @@ class Cloning:
                 drawn = [one for one in self._context.ingest.demonstrations if one.id in names]
                 self._drop(quarantine.blame(drawn, self._score, error))
                 return
+        learn_world(self._context)
         self._skipped.record(names, is_skipped=not math.isfinite(loss))
         self.num_updates += 1
         if math.isfinite(loss):

@@ -46,6 +46,7 @@ from distrl.core.types import (
     shown_images,
 )
 from distrl.core.user_errors import call, score_of
+from distrl.core.world import SUCCESS, UNSURE, question, said, text_of
 from distrl.workers.actors import Abandoned, ByHand, Demonstrator, RandomActor, answer
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.board import SlotSign
@@ -68,6 +69,7 @@ Episode = tuple[Trajectory, dict[str, bytes]]
 
 BLANK = (16, 36)  # width and height of what stands for a picture
 QUALITY = 85  # of JPEG screenshots
+MAX_FORESEEN = 512  # tokens of what a learned model of the world answers
 _BOX = (0, 160, 60)  # the colour of marks
 CAPACITY = 1024  # encoded screens with a key that are kept; one of the simulated phone takes about 0.1 MB
 _log = logging.getLogger(__name__)
@@ -174,6 +176,7 @@ class EpisodeRunner:
 
         An imagined episode goes on from a state of a real one, whose steps are played again and not recorded.
         It also ends at its horizon (truncated, unjudged), and its clock is not told what the model does.
+        With a learned model of the world there are only prompts, answers, and what the model says between them.
         """
         draft, self.error = _Draft(lease, self._clock), None
         try:
@@ -193,6 +196,8 @@ class EpisodeRunner:
     def _play(self, lease: Lease, draft: _Draft) -> bool:
         """Fills `draft`; False if it was abandoned."""
         task = lease.task
+        if lease.branch is not None and lease.branch.start:
+            return self._imagine(lease, lease.branch, draft)
         actor = self._actor(lease, draft) or Conversation(self._policy, draft.images, lease.sampling)
         frame = call(Frame, self._env.reset, task)
         shaping = None
@@ -263,6 +268,43 @@ class EpisodeRunner:
                 draft.next_prompt = prompt.messages
             if step.done:
                 draft.final = screen
+                return True
+        return False
+
+    def _imagine(self, lease: Lease, branch: Branch, draft: _Draft) -> bool:
+        """Fills `draft` with what the policy does in a learned model of the world; False if abandoned."""
+        policy, model = (
+            Conversation(self._policy, draft.images, sampling)
+            for sampling in (lease.sampling, Sampling(max_new_tokens=MAX_FORESEEN))
+        )
+        prompt = branch.start
+        while not (self._stop.is_set() or self._sign.is_given_up):
+            started_at, clock = self._clock.unix(), self._clock.seconds()
+            screen, _ = self._look(Frame.of(_stand_in(text_of(prompt))), draft, False)
+            chat = policy.ask(Prompt(prompt))
+            action = call(Action, self._agent.parse, chat.completion.text, screen)
+            follows = model.ask(Prompt(question(prompt, chat.completion.text))).completion.text
+            num_steps, is_solved = len(draft.steps) + 1, follows == SUCCESS
+            is_over = is_solved or len(branch.past) + num_steps >= lease.task.max_steps
+            is_cut = not is_over and (follows.startswith(UNSURE) or num_steps >= branch.horizon)
+            reward = step_penalties(draft.history, action, screen.image, self._config.rewards)
+            if is_over:
+                draft.ending = judge(action, float(is_solved), not is_solved)
+                reward = reward.model_copy(update={"outcome": draft.ending.success})
+            draft.add(
+                TimeStep(
+                    observation=screen,
+                    chats=(chat,),
+                    action=ActionRecord(**action.model_dump(mode="json")),
+                    reward=reward,
+                    done=is_over or is_cut,
+                    timing=Timing(started_at=started_at, think_s=self._clock.seconds() - clock),
+                )
+            )
+            prompt = said(follows.removeprefix(UNSURE))
+            if is_over or is_cut:
+                draft.truncated, draft.final = not is_solved, screen
+                draft.next_prompt = prompt if is_cut else ()
                 return True
         return False
 
@@ -449,12 +491,16 @@ def observe(frame: Frame, config: WorkerConfig) -> tuple[Observation, bytes]:
     no pictures are wanted, a screen with a key is a small picture of that key.
     """
     if config.screenshot_format == "none" and frame.screen.key is not None:
-        mark = random.Random(hash(frame.screen.key)).randbytes(16 * 3) * BLANK[1]
-        data = encode(Image.frombytes("RGB", BLANK, mark), "png")
+        data = encode(_stand_in(hash(frame.screen.key)), "png")
         return _observation(frame, image_digest(data), BLANK), data
     take = _encoded if frame.screen.key is not None else _encoded.__wrapped__
     shot = take(_Shot(frame.screen, config.screenshot_format))
     return _observation(frame, shot.digest, shot.size), shot.data
+
+
+def _stand_in(key: int | str) -> Image.Image:
+    """A small picture of a key."""
+    return Image.frombytes("RGB", BLANK, random.Random(key).randbytes(16 * 3) * BLANK[1])
 
 
 def _observation(frame: Frame, digest: str, size: tuple[int, int]) -> Observation:

@@ -8,7 +8,8 @@ It reads prompts of the agent `arm` as text: a prompt's tokens are the bytes of 
 chunk are drawn at once, each from a softmax over its bins (parallel decoding, OpenVLA-OFT, Kim et al. 2025),
 so that log π of a chunk is the sum of theirs. Keypoints are the expected places of softmaxes over the picture
 (Levine et al. 2016). The camera does not move, so each cell of the picture has weights of its own, too.
-Without pictures there are only the sentence and the state.
+Without pictures there are only the sentence and the state, and with `world` the policy also answers what a
+motion does (`distrl.core.world`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from distrl.core import world
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
+from distrl.core.policies.arm_world import DOUBT, ArmWorld, Outlook
 from distrl.core.policies.base import (
     Generated,
     Pictures,
@@ -49,7 +52,9 @@ _UNKNOWN = 1  # the vector of words that are not in the vocabulary; 0 is padding
 _DISGUISED = 0.1  # share of the words that cloning reads as unknown
 _GROUPS = 4  # of channels that are normalised together
 _UNITS = 5.0  # in what measurements are read: metres of an arm are small numbers
-_PROMPT = re.compile(r"Task: ([^\n]*)(?:\nState: ([-0-9. ]*))?")
+_PROMPT = re.compile(r"Task: ([^\n]*)(?:\nState: ([-0-9. ]*))?(?:\nAnswer: ([0-9; ]*))?")
+_GOES_ON, _SUCCESS, _UNSURE = range(3)  # the first token of what follows a motion; two for each number follow
+_RANGE = 2.0  # of these numbers, in 16 bits: to 0.06 millimetres
 
 
 class ArmOptions(Protocol):
@@ -63,6 +68,7 @@ class ArmOptions(Protocol):
     axes: int
     bins: int
     picture: bool
+    world: int
 
 
 class ArmPolicy(Policy):
@@ -111,6 +117,9 @@ class ArmPolicy(Policy):
             self.norm = nn.LayerNorm(d)
             self.head = nn.Linear(d, self._length * config.bins)
             nn.init.zeros_(self.head.weight)
+            if config.world:
+                size = (len(self.words) + 2, MAX_STATE, self._length)
+                self.add_module("world", ArmWorld(config.world, d, *size))
         self.num_tokens, self.state_size = max(256, 2 * config.bins), d
         self.max_prompt_tokens = config.max_prompt_tokens
         self.end_ids = range(config.bins, 2 * config.bins)
@@ -122,7 +131,8 @@ class ArmPolicy(Policy):
         parts = [part for message in messages for part in message.parts]
         text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
         num_shown = sum(isinstance(part, ImagePart) for part in parts)
-        if num_shown != self.config.picture or not _PROMPT.fullmatch(text):
+        found = _PROMPT.fullmatch(text)
+        if num_shown != self.config.picture or not found or (found[3] is not None and not self.config.world):
             raise PolicyError(
                 "The policy 'arm' reads only prompts of the agent 'arm'.", "Set agent.kind to 'arm'."
             )
@@ -131,7 +141,11 @@ class ArmPolicy(Policy):
         return ids
 
     def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:
-        """The bins of an answer of the agent `arm`."""
+        """The bins of an answer of the agent `arm`, or what follows a motion."""
+        if prompt_ids and _read(bytes(prompt_ids)).motion is not None:
+            if text == world.SUCCESS:
+                return [_SUCCESS]
+            return [_GOES_ON, *_as_bytes(_read(text.encode("utf-8", "replace")).state)]
         bins = [int(word) for word in re.findall(r"\d{1,4}", text)]
         if len(bins) != self._length or max(bins) >= self.config.bins:
             raise PolicyError(
@@ -141,6 +155,11 @@ class ArmPolicy(Policy):
         return [*bins[:-1], bins[-1] + self.config.bins]
 
     def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
+        if prompt_ids and token_ids and (read := _read(bytes(prompt_ids))).motion is not None:
+            if token_ids[0] == _SUCCESS:
+                return world.SUCCESS
+            state = " ".join(f"{number:.4f}" for number in _as_numbers(token_ids[1:]))
+            return f"{world.UNSURE if token_ids[0] == _UNSURE else ''}Task: {read.sentence}\nState: {state}"
         bins = [str(token % self.config.bins) for token in token_ids]
         axes = self.config.axes
         return "; ".join(" ".join(bins[start : start + axes]) for start in range(0, len(bins), axes))
@@ -163,17 +182,27 @@ class ArmPolicy(Policy):
         pictures = Pictures([list(tensors) for tensors in images])
         return PromptBatch(*pad_right(prompts, 0), pictures).to(self.device)
 
-    def _read(self, batch: PromptBatch) -> tuple[Tensor, Tensor]:
-        """[N, MAX_WORDS] words and [N, MAX_STATE] measurements of the prompts."""
+    def _prompts(self, batch: PromptBatch) -> list[_Prompt]:
         rows = batch.input_ids.to(torch.uint8).cpu().numpy()
         lengths = batch.attention_mask.sum(1).tolist()
-        read = [_read(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
-        words = torch.zeros(len(read), MAX_WORDS, dtype=torch.int64)
-        state = torch.zeros(len(read), MAX_STATE)
-        for row, (found, numbers) in enumerate(read):
-            words[row, : len(found)] = torch.tensor([self._word_ids.get(word, _UNKNOWN) for word in found])
-            state[row, : len(numbers)] = _UNITS * torch.tensor(numbers)
-        return words.to(self.device), state.to(self.device)
+        return [_read(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
+
+    def _read(self, prompts: Sequence[_Prompt]) -> tuple[Tensor, Tensor]:
+        """[N, MAX_WORDS] words and [N, MAX_STATE] measurements of the prompts."""
+        words = torch.zeros(len(prompts), MAX_WORDS, dtype=torch.int64)
+        for row, prompt in enumerate(prompts):
+            found = [self._word_ids.get(word, _UNKNOWN) for word in prompt.words]
+            words[row, : len(found)] = torch.tensor(found)
+        return words.to(self.device), _padded([prompt.state for prompt in prompts], MAX_STATE, self.device)
+
+    def _outlook(self, prompts: Sequence[_Prompt]) -> Outlook:
+        """What follows the motions of prompts that have one."""
+        words, state = self._read(prompts)
+        wide = 2 / (self.config.bins - 1)
+        motion = [[wide * number - 1 for number in one.motion or ()] for one in prompts]
+        assert isinstance(self.world, ArmWorld)
+        found: Outlook = self.world(state, words, _padded(motion, self._length, self.device))
+        return found
 
     @contextmanager
     def augmented(self) -> Iterator[None]:
@@ -188,13 +217,13 @@ class ArmPolicy(Policy):
 
     def _forward(self, batch: PromptBatch) -> Tensor:
         """[N, d] of the prompts."""
-        words, state = self._read(batch)
+        words, state = self._read(self._prompts(batch))
         if self._is_augmented:
             is_hidden = (torch.rand(words.shape) < _DISGUISED).to(words.device) & (words > 0)
             words = words.masked_fill(is_hidden, _UNKNOWN)
         count = (words > 0).sum(1, keepdim=True).clamp(min=1)
         sentence = self.table(words).sum(1) / count.sqrt()
-        measured = self.read_state(state)
+        measured = self.read_state(_UNITS * state)
         if self.config.picture:
             states = self._see(batch, sentence, measured)
         else:
@@ -229,6 +258,15 @@ class ArmPolicy(Policy):
     def generate(
         self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
     ) -> list[Generated]:
+        prompts = self._prompts(batch)
+        if asked := [row for row, prompt in enumerate(prompts) if prompt.motion is not None]:
+            rest = [row for row, prompt in enumerate(prompts) if prompt.motion is None]
+            found = dict(zip(asked, self._foresee([prompts[row] for row in asked]), strict=True))
+            if rest:
+                others = batch[torch.tensor(rest, device=batch.input_ids.device)]
+                chosen = self.generate(others, [sampling[row] for row in rest], generator)
+                found |= dict(zip(rest, chosen, strict=True))
+            return [found[row] for row in range(len(prompts))]
         temperature = sampling_temperature(sampling, self.device)
         log_probs = token_log_probs(self._logits(self._forward(batch)), _ALL, temperature)
         log_probs = F.pad(log_probs, (0, self.config.bins), value=-torch.inf)
@@ -237,10 +275,41 @@ class ArmPolicy(Policy):
         first = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
         return decode(lambda last: next(positions), first, frozenset(self.end_ids), sampling, generator)
 
+    def _foresee(self, prompts: Sequence[_Prompt]) -> list[Generated]:
+        """What follows motions: the networks' means, without log-probabilities, since nothing is drawn."""
+        outlook = self._outlook(prompts)
+        success, states = outlook.success.sigmoid().mean(0), outlook.states.mean(0)
+        found = []
+        for row, prompt in enumerate(prompts):
+            size = len(prompt.state)
+            if float(success[row]) > 0.5:
+                tokens = [_SUCCESS]
+            else:
+                is_unsure = bool(ArmWorld.doubt(outlook, size)[row] > DOUBT)
+                numbers = states[row, :size].tolist()
+                tokens = [_UNSURE if is_unsure else _GOES_ON, *_as_bytes(numbers)]
+            found.append(Generated(tokens, [0.0] * len(tokens)))
+        return found
+
+    def _score_world(self, prompts: Sequence[_Prompt], completions: Tensor, mask: Tensor) -> TokenScores:
+        """log p of success or none, and the numbers' log densities, each at the first of its two tokens."""
+        outlook = self._outlook(prompts)
+        answers = [row[keep].tolist() for row, keep in zip(completions.cpu(), mask.cpu(), strict=True)]
+        after = _padded([_as_numbers(answer[1:]) for answer in answers], MAX_STATE, self.device)
+        came, density = ArmWorld.log_density(outlook, after, completions[:, 0] == _SUCCESS)
+        scores = torch.stack([density, torch.zeros_like(density)], dim=2).flatten(1)
+        scores = torch.cat([came[:, None], scores], dim=1)[:, : mask.shape[1]]
+        zero = torch.zeros_like(scores)
+        hidden = zero.new_zeros(len(prompts), self.state_size)
+        return TokenScores(torch.where(mask, scores, zero), zero, _states(hidden))
+
     def score(
         self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
     ) -> TokenScores:
-        """One pass over the prompts."""
+        """One pass over the prompts: all with a motion and its answer by the model of the world, or none."""
+        prompts = self._prompts(batch)
+        if prompts[0].motion is not None:
+            return self._score_world(prompts, completions, mask)
         states = self._forward(batch)
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
         log_probs = token_log_probs(self._logits(states), _ALL, effective)[:, : completions.shape[1]]
@@ -278,11 +347,38 @@ def _states(hidden: Tensor) -> States:
     return States(hidden[:, None], torch.ones(len(hidden), 1, dtype=torch.int64, device=hidden.device))
 
 
+class _Prompt(NamedTuple):
+    sentence: str = ""
+    words: tuple[str, ...] = ()
+    state: tuple[float, ...] = ()
+    motion: tuple[int, ...] | None = None
+
+
 @lru_cache(4096)
-def _read(prompt: bytes) -> tuple[list[str], list[float]]:
-    """The words and the measurements of a prompt; of bytes that are none, nothing."""
+def _read(prompt: bytes) -> _Prompt:
+    """What is read of a prompt; of bytes that are none, nothing."""
     found = _PROMPT.fullmatch(prompt.decode("utf-8", "replace"))
     if found is None:
-        return [], []
+        return _Prompt()
     numbers = re.findall(r"-?\d+\.\d+", found[2] or "")[:MAX_STATE]
-    return re.findall(r"\w+", found[1].lower())[:MAX_WORDS], [float(number) for number in numbers]
+    return _Prompt(
+        found[1],
+        tuple(re.findall(r"\w+", found[1].lower())[:MAX_WORDS]),
+        tuple(float(number) for number in numbers),
+        None if found[3] is None else tuple(int(word) for word in re.findall(r"\d{1,4}", found[3])),
+    )
+
+
+def _padded(rows: Sequence[Sequence[float]], width: int, device: torch.device) -> Tensor:
+    return torch.tensor([[*row, *[0.0] * (width - len(row))][:width] for row in rows], device=device)
+
+
+def _as_bytes(numbers: Sequence[float]) -> list[int]:
+    """Two bytes for each number."""
+    steps = [round((min(max(x, -_RANGE), _RANGE) / _RANGE + 1) / 2 * 65535) for x in numbers]
+    return [byte for step in steps for byte in divmod(step, 256)]
+
+
+def _as_numbers(tokens: Sequence[int]) -> list[float]:
+    pairs = zip(tokens[::2], tokens[1::2], strict=False)
+    return [((256 * high + low) / 65535 * 2 - 1) * _RANGE for high, low in pairs]

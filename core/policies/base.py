@@ -432,6 +432,11 @@ class Policy(nn.Module, ABC):
         assert self.adapter is not None, "the configuration was checked"
         return self.adapter.disabled()
 
+    @property
+    def world(self) -> nn.Module | None:
+        """The model of the world that it answers for (`distrl.core.world`), if it has one."""
+        return self._modules.get("world")
+
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""
         return "full" if self.adapter is None else "adapter"

@@ -34,7 +34,7 @@ def text_of(prompt: Sequence[ChatMessage]) -> str:
 
 
 def lessons(trajectory: Trajectory) -> list[tuple[tuple[ChatMessage, ...], str]]:
-    """The questions that an episode answers, and the answers: one for each step, but not for a last failure."""
+    """The questions that an episode answers, with the answers: one a step, but not for a last failure."""
     found = []
     chats = [step.chats[-1] for step in trajectory.steps]
     for chat, after in zip(chats, [*chats[1:], None], strict=True):

@@ -176,7 +176,7 @@ class EpisodeRunner:
 
         An imagined episode goes on from a state of a real one, whose steps are played again and not recorded.
         It also ends at its horizon (truncated, unjudged), and its clock is not told what the model does.
-        With a learned model of the world there are only prompts, answers, and what the model says between them.
+        In a learned model there are only prompts, answers, and what the model says between them.
         """
         draft, self.error = _Draft(lease, self._clock), None
         try:

@@ -119,7 +119,7 @@ class ArmPolicy(Policy):
             nn.init.zeros_(self.head.weight)
             if config.world:
                 size = (len(self.words) + 2, MAX_STATE, self._length)
-                self.add_module("world", ArmWorld(config.world, d, *size))
+                self.foresight = ArmWorld(config.world, d, *size)
         self.num_tokens, self.state_size = max(256, 2 * config.bins), d
         self.max_prompt_tokens = config.max_prompt_tokens
         self.end_ids = range(config.bins, 2 * config.bins)
@@ -200,9 +200,12 @@ class ArmPolicy(Policy):
         words, state = self._read(prompts)
         wide = 2 / (self.config.bins - 1)
         motion = [[wide * number - 1 for number in one.motion or ()] for one in prompts]
-        assert isinstance(self.world, ArmWorld)
-        found: Outlook = self.world(state, words, _padded(motion, self._length, self.device))
+        found: Outlook = self.foresight(state, words, _padded(motion, self._length, self.device))
         return found
+
+    @property
+    def world(self) -> ArmWorld | None:
+        return self.foresight if self.config.world else None
 
     @contextmanager
     def augmented(self) -> Iterator[None]:

@@ -435,7 +435,7 @@ class Policy(nn.Module, ABC):
     @property
     def world(self) -> nn.Module | None:
         """The model of the world that it answers for (`distrl.core.world`), if it has one."""
-        return self._modules.get("world")
+        return None
 
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""

@@ -3,7 +3,7 @@
 The real `Master` and `AppoWorker`s take turns in one process. Each worker collects with the weights of the
 end of its own last round, W − 1 versions behind, and trains weights (W − 1) // 2 versions behind, as if both
 took half of its time. Results depend on the seed, not on the load or the cores of the machine. They say
-nothing about wall time, which `appo.py` measures.
+nothing about wall time, which `appo_peers.py` measures.
 
 All arms use the numbers of one preset. W workers divide `num_steps` and `worker.slots` among them. PPO of
 stable-baselines3 takes the same numbers, but no bound on the KL. A mean return is that of the last 100

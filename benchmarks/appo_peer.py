@@ -3,8 +3,8 @@
 The peers train in their own way and ask a `Trial` after every iteration whether to continue. So all are
 measured by one rule, which is that of `distrl train` with `learner.algorithm.stop_at_return`.
 
-sb3: PPO of stable-baselines3 with the hyperparameters of rl-baselines3-zoo (`hyperparams/ppo.yml`). What the
-zoo's `n_timesteps` limits, `--minutes` limits here.
+sb3: PPO of stable-baselines3 with the hyperparameters of rl-baselines3-zoo (`hyperparams/ppo.yml`), but with
+`--minutes` in place of `n_timesteps`.
 
 rllib: APPO of RLlib on its new API stack. RLlib has no example for LunarLander; the settings were found by
 hand on seed 0, starting from those of the example for Pendulum: of ten tried, those that solved it. The
@@ -59,7 +59,7 @@ class Trial:
     """A peer's clock and its stop rule.
 
     Args:
-        settings: What is asked for.
+        settings: The settings of the run.
         evaluate: The mean return of the greedy policy over episodes of the given seeds.
         clock: Seconds.
     """

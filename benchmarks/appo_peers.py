@@ -161,7 +161,7 @@ class Arm:
         name: In the table, and of its directory.
         command: Settings and an empty scratch directory to the program and its arguments.
         read: That directory to the outcome, after the program has ended.
-        module, requirement: What it needs, and how that is installed.
+        module, requirement: The module that it needs, and the requirement that pip installs.
     """
 
     name: str

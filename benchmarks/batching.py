@@ -1,4 +1,4 @@
-"""How much of an engine's own throughput is left when it is served, in dynamic batches, over real sockets.
+"""The throughput of an engine that serves dynamic batches over sockets, beside its own offline throughput.
 
 `distrl serve-inference --checkpoint` runs as users start it, in a process of its own. Clients keep one
 request each in flight: a chat and a JPEG screenshot of 540x1200, other bytes in every request, so that
@@ -70,7 +70,7 @@ class Round(NamedTuple):
 
 
 class Requests:
-    """An endless supply of act requests, each with image bytes that nobody has sent before."""
+    """An endless supply of act requests, each with new image bytes."""
 
     def __init__(self) -> None:
         self._screens = [screenshot(seed) for seed in range(NUM_SCREENS)]
@@ -169,7 +169,7 @@ def served(
 
 
 def info(wire: Wire, endpoint: str) -> dict[str, float]:
-    """What the server measured of itself."""
+    """The server's own measurements."""
     channel = wire.connect_dealer(endpoint)
     channel.send(InfoRequest(), timeout_s=DEADLINE_S)
     received = channel.recv(DEADLINE_S)
@@ -221,7 +221,7 @@ def report(
     stats: dict[str, float],
     max_wait_ms: float,
 ) -> None:
-    """Prints what the rounds came to."""
+    """Prints the results of the rounds."""
     ratio = statistics.median(r.served / r.offline for r in rounds)
     to_bare = statistics.median(r.served / r.bare for r in rounds)
     cores = os.cpu_count() or 1

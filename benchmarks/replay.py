@@ -18,11 +18,11 @@ once. So an update alone says little: `draw+update` holds all the work. Arms tak
 leave nothing unsummed to the next operation. Each round gives one ratio; printed are medians and the whole
 range.
 
-Last what O(N) costs: `replay` makes all priorities anew when a running maximum has moved by 10%; by decay
-alone that is every 21 updates at most.
+Last, the cost of O(N): `replay` computes all priorities again when a running maximum has moved by 10%; by
+decay alone that is every 21 updates at most.
 
 Times are CPU time of this thread, which other work on the machine disturbs least. Still, ratios of a single
-operation move with what else uses the caches.
+operation depend on other users of the caches.
 
 An arm whose package is missing, or does not load, is left out, and the output says why. torchrl's wheels fit
 one version of torch each, and none fits the torch of constraints.txt: build it from source (needs g++).
@@ -60,7 +60,7 @@ PEERS = ("torchrl", "cpprb")
 
 @dataclass
 class Work:
-    """What is asked of every arm: priorities of all entries, and batches of indices with new priorities."""
+    """The work of every arm: priorities of all entries, and batches of indices with new priorities."""
 
     priorities: NDArray[np.float64]
     batches: list[tuple[NDArray[np.int64], NDArray[np.float64]]]
@@ -190,7 +190,7 @@ def report(rates: dict[str, dict[str, list[float]]], size: int) -> None:
 
 
 def report_rebuild(entries: int, size: int, rounds: int) -> None:
-    """Prints what an update and the next draw take when a maximum moves, and when it does not."""
+    """Prints the time of an update and the next draw, when a maximum moves and when it does not."""
     replay, rng = filled(entries), np.random.default_rng(3)
     times: dict[bool, list[float]] = {False: [], True: []}
     largest = 1.0

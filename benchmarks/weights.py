@@ -41,7 +41,7 @@ OURS = ("shared", "alone")
 
 
 def receive(endpoint: str, port: int, num_bytes: int) -> None:
-    """A receiver process: does what each line on stdin says, answers "done"."""
+    """A receiver process: executes each line of stdin and answers "done"."""
     raw = socket.create_connection(("127.0.0.1", port))
     buffer = memoryview(bytearray(num_bytes))
     with Wire() as wire:

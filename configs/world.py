@@ -16,14 +16,14 @@ REPEATABLE = ("phone", "two_screens", "metaworld")
 
 
 class WorldConfig(Section):
-    """Imagined episodes, which go on from states of real training episodes for a few steps.
+    """Imagined episodes, which continue from states of real training episodes for a few steps.
 
-    `model` is what they are played in: with `none` there are none, and `oracle` is the environment itself
-    without its latency, which bounds what any model could achieve. `horizon` is the largest number of steps
-    of an imagined episode. `imagined_per_real` is the number of imagined episodes for each real training
-    episode after the first `min_real`. `max_imagined_share` is the largest share of imagined trajectories in
-    a batch. `potential` selects M of the rewards γ·M(o′) − M(o): 0 (`none`), the task's `score`, or γ to the
-    power of the scripted expert's `distance` from the goal.
+    `model` selects the model that they are played in: with `none` there are no imagined episodes, and
+    `oracle` is the environment itself without its latency, which bounds what any model could achieve.
+    `horizon` is the largest number of steps of an imagined episode. `imagined_per_real` is the number of
+    imagined episodes for each real training episode after the first `min_real`. `max_imagined_share` is the
+    largest share of imagined trajectories in a batch. `potential` selects M of the rewards γ·M(o′) − M(o): 0
+    (`none`), the task's `score`, or γ to the power of the scripted expert's `distance` from the goal.
     """
 
     model: Literal["none", "oracle"] = "none"

@@ -1,12 +1,12 @@
 """How stable APPO with several workers is, by environment steps, beside stable-baselines3's PPO.
 
-The real `Master` and `AppoWorker`s take turns in one process. Each worker collects with the weights of the
+The real `Master` and `AppoWorker`s take turns in one process. Each worker collects with the weights at the
 end of its own last round, W − 1 versions behind, and trains weights (W − 1) // 2 versions behind, as if both
-took half of its time. Results depend on the seed, not on the load or the cores of the machine. They say
-nothing about wall time, which `appo.py` measures.
+took half of its time. Results depend on the seed, not on the load or the cores of the machine.
+`appo_peers.py` measures wall time.
 
-All arms use the numbers of one preset. W workers divide `num_steps` and `worker.slots` among them. PPO of
-stable-baselines3 takes the same numbers, but no bound on the KL. A mean return is that of the last 100
+All arms use the settings of one preset. W workers divide `num_steps` and `worker.slots` among them. PPO of
+stable-baselines3 has the same settings, but no bound on the KL. A mean return is that of the last 100
 training episodes.
 
     python benchmarks/appo_lockstep.py --set learner.algorithm.final_lr_fraction=1 --output lockstep
@@ -72,7 +72,7 @@ class Job:
         return folder / f"{self.env}-{self.arm.replace(' ', '-')}-seed{self.seed}.json"
 
     def config(self) -> Config:
-        """The preset, with what a worker does in a round divided among the workers."""
+        """The preset, with the work of a round divided among the workers."""
         whole = load_config(self.preset, self.overrides)
         num = max(1, self.workers)
         return load_config(
@@ -126,7 +126,7 @@ class Seat:
         self._unit = self.newest = self._master.work(self._name)
 
     def renew(self) -> None:
-        """What it has collected by now is trained from the weights that are the newest now."""
+        """The round that it has collected is trained from the weights that are the newest now."""
         if self._unit is not None:
             self.newest = self._master.work(self._name, self._unit.id)
 
@@ -227,7 +227,7 @@ def run(job: Job, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """What one run came to. `reached`: steps to the threshold, `reached_s`: CPU time; nan if never."""
+    """The numbers of a run. `reached`: steps to the threshold, `reached_s`: CPU time; nan if never."""
 
     reached: float
     reached_s: float
@@ -284,7 +284,7 @@ def _means(rows: Iterable[Row]) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Runs what is missing and prints the table."""
+    """Makes the missing runs and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", default="InvertedDoublePendulum-v5", help="a gymnasium environment")
     parser.add_argument("--preset", default="appo-hopper", help="the configuration whose numbers are taken")

@@ -3,23 +3,20 @@
 The peers train in their own way and ask a `Trial` after every iteration whether to continue. So all are
 measured by one rule, which is that of `distrl train` with `learner.algorithm.stop_at_return`.
 
-sb3: PPO of stable-baselines3 with the hyperparameters of rl-baselines3-zoo (`hyperparams/ppo.yml`:
-LunarLanderContinuous-v3, and Hopper-v4 and HalfCheetah-v4 for v5); `normalize` there is VecNormalize of
-observations and rewards. What the zoo's `n_timesteps` limits, `--minutes` limits here.
+sb3: PPO of stable-baselines3 with the hyperparameters of rl-baselines3-zoo (`hyperparams/ppo.yml`), but with
+`--minutes` in place of `n_timesteps`.
 
-rllib: APPO of RLlib on its new API stack. For MuJoCo the hyperparameters are those of RLlib's
-`rllib/examples/algorithms/appo/mujoco_appo.py`, after IMPACT (Luo et al. 2020). There is no example for
-LunarLander; its settings were found by hand on seed 0, starting from those of the example for Pendulum: of
-ten tried, those that solved it. The changes that made it learn:
+rllib: APPO of RLlib on its new API stack. RLlib has no example for LunarLander; the settings were found by
+hand on seed 0, starting from those of the example for Pendulum: of ten tried, those that solved it. The
+changes that made it learn:
 
 - rewards scaled, which RLlib does not do by itself, and a value network that shares nothing with the policy:
   the squared error of returns in the hundreds drowns the policy's gradient, and the critic learns slowly;
 - a target network that is renewed every 4,000 steps of the environment. Its period is
   `target_network_update_freq` · N · K · batch size in trained steps, K being how often a batch is replayed.
   Ray 2.60 counts a batch once, not K times (the main thread takes one of the learner thread's results per
-  batch), so that the period is K times as long as it says. Hence the smaller factor for MuJoCo, too: that
-  example's would be 2.6 million steps, more than the run has;
-- batches replayed 20 times, as that paper does for continuous actions.
+  batch), so the period is K times as long as it says;
+- batches replayed 20 times, as IMPACT (Luo et al. 2020) does for continuous actions.
 
 λ has no effect under V-trace.
 """
@@ -34,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -62,7 +59,7 @@ class Trial:
     """A peer's clock and its stop rule.
 
     Args:
-        settings: What is asked for.
+        settings: The settings of the run.
         evaluate: The mean return of the greedy policy over episodes of the given seeds.
         clock: Seconds.
     """
@@ -102,21 +99,17 @@ class Trial:
             self._training.append(Point(elapsed, env_steps, train_return))
         print(f"{elapsed:.0f} s, {env_steps} steps, return {train_return}", file=sys.stderr, flush=True)
         now = elapsed, env_steps
-        if self._settings.stop_at is not None and self._is_solution(
-            self._settings.stop_at, now, train_return, act
-        ):
+        if self._is_solution(now, train_return, act):
             self._solved = now
         self._last = self._clock() - self._began, env_steps
         return self._solved is not None or self._last[0] >= 60 * self._settings.minutes
 
-    def _is_solution(
-        self, stop_at: float, now: tuple[float, int], train_return: float | None, act: Act
-    ) -> bool:
+    def _is_solution(self, now: tuple[float, int], train_return: float | None, act: Act) -> bool:
         """Whether the policy is a candidate, and is confirmed. Training waits for it.
 
         Candidates by their training episodes are confirmed at once, but for a pause after one that failed.
         """
-        _, env_steps = now
+        stop_at, (_, env_steps) = self._settings.stop_at, now
         is_candidate = train_return is not None and train_return >= stop_at
         if not is_candidate or env_steps < self._next_confirmation:
             if env_steps < self._next_validation:
@@ -172,52 +165,14 @@ def mean_return(env_id: str, act: Act, seeds: Sequence[int]) -> float:
     return math.fsum(episode.total for episode in episodes) / len(seeds)
 
 
-MUJOCO_NET = {
-    "log_std_init": -2.0,
-    "ortho_init": False,
-    "activation_fn": torch.nn.ReLU,
-    "net_arch": {"pi": [256, 256], "vf": [256, 256]},
-}
-ZOO: dict[str, dict[str, Any]] = {
-    "LunarLanderContinuous-v3": {
-        "n_envs": 16,
-        "n_steps": 1024,
-        "batch_size": 64,
-        "gae_lambda": 0.98,
-        "gamma": 0.999,
-        "n_epochs": 4,
-        "ent_coef": 0.01,
-    },
-    "Hopper-v5": {
-        "normalize": True,
-        "n_envs": 1,
-        "batch_size": 32,
-        "n_steps": 512,
-        "gamma": 0.999,
-        "learning_rate": 9.80828e-05,
-        "ent_coef": 0.00229519,
-        "clip_range": 0.2,
-        "n_epochs": 5,
-        "gae_lambda": 0.99,
-        "max_grad_norm": 0.7,
-        "vf_coef": 0.835671,
-        "policy_kwargs": MUJOCO_NET,
-    },
-    "HalfCheetah-v5": {
-        "normalize": True,
-        "n_envs": 1,
-        "batch_size": 64,
-        "n_steps": 512,
-        "gamma": 0.98,
-        "learning_rate": 2.0633e-05,
-        "ent_coef": 0.000401762,
-        "clip_range": 0.1,
-        "n_epochs": 20,
-        "gae_lambda": 0.92,
-        "max_grad_norm": 0.8,
-        "vf_coef": 0.58096,
-        "policy_kwargs": MUJOCO_NET,
-    },
+NUM_ENVS = 16
+ZOO = {
+    "n_steps": 1024,
+    "batch_size": 64,
+    "gae_lambda": 0.98,
+    "gamma": 0.999,
+    "n_epochs": 4,
+    "ent_coef": 0.01,
 }
 ENDLESS = 10**12
 
@@ -227,7 +182,6 @@ def train_sb3(settings: Settings) -> Outcome:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
 
     class AskTrial(BaseCallback):
         """Asks the trial before each collection, with the weights of the update just made."""
@@ -246,17 +200,12 @@ def train_sb3(settings: Settings) -> Outcome:
             return not self.is_over
 
     torch.set_num_threads(1)
-    chosen = dict(ZOO[settings.env])
-    is_normalised = chosen.pop("normalize", False)
     # Stepped in this process: for environments of 0.1 ms, processes cost more than they save.
-    env: Any = make_vec_env(settings.env, n_envs=chosen.pop("n_envs"), seed=settings.seed)
-    if is_normalised:
-        env = VecNormalize(env, gamma=chosen["gamma"])
-    model = PPO("MlpPolicy", env, seed=settings.seed, device="cpu", **chosen)
+    env = make_vec_env(settings.env, n_envs=NUM_ENVS, seed=settings.seed)
+    model = PPO("MlpPolicy", env, seed=settings.seed, device="cpu", **ZOO)
 
     def act(observations: Floats) -> Floats:
-        seen = env.normalize_obs(observations) if is_normalised else observations
-        actions, _ = model.predict(seen, deterministic=True)
+        actions, _ = model.predict(observations, deterministic=True)
         return np.asarray(actions, np.float32)
 
     trial = Trial(settings)
@@ -264,62 +213,23 @@ def train_sb3(settings: Settings) -> Outcome:
     return trial.finish(act, ("stable-baselines3", "torch", "gymnasium"))
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Keyword arguments of RLlib's `training`, `env_runners` and `DefaultModelConfig`; and what training
-    rewards are multiplied by."""
-
-    training: dict[str, Any]
-    collection: dict[str, Any]
-    model: dict[str, Any]
-    reward_scale: float = 1.0
-
-
-LUNAR_LANDER = Choice(
-    training={
-        "train_batch_size_per_learner": 500,
-        "circular_buffer_num_batches": 8,
-        "circular_buffer_iterations_per_batch": 20,
-        "target_network_update_freq": 0.05,
-        "clip_param": 0.2,
-        "grad_clip": 0.5,
-        "grad_clip_by": "global_norm",
-        "lr": 0.0005,
-        "vf_loss_coeff": 0.5,
-        "gamma": 0.99,
-        "entropy_coeff": 0.0,
-        "use_kl_loss": False,
-    },
-    collection={"num_envs_per_env_runner": 20, "rollout_fragment_length": 100},
-    model={
-        "fcnet_hiddens": [64, 64],
-        "fcnet_activation": "tanh",
-        "vf_share_layers": False,
-    },
-    reward_scale=0.01,
-)
-MUJOCO = Choice(
-    training={
-        "train_batch_size_per_learner": 4096,
-        "circular_buffer_num_batches": 16,
-        "circular_buffer_iterations_per_batch": 20,
-        "target_network_update_freq": 0.0125,
-        "target_worker_clipping": 2.0,
-        "clip_param": 0.4,
-        "grad_clip": 0.5,
-        "grad_clip_by": "value",
-        "lr": 0.0005,
-        "vf_loss_coeff": 0.5,
-        "gamma": 0.995,
-        "entropy_coeff": 0.0,
-        "use_kl_loss": True,
-        "kl_coeff": 1.0,
-        "kl_target": 0.04,
-    },
-    collection={"num_envs_per_env_runner": 32, "rollout_fragment_length": 512},
-    model={},
-)
-CHOICES = {"LunarLanderContinuous-v3": LUNAR_LANDER, "Hopper-v5": MUJOCO, "HalfCheetah-v5": MUJOCO}
+TRAINING = {
+    "train_batch_size_per_learner": 500,
+    "circular_buffer_num_batches": 8,
+    "circular_buffer_iterations_per_batch": 20,
+    "target_network_update_freq": 0.05,
+    "clip_param": 0.2,
+    "grad_clip": 0.5,
+    "grad_clip_by": "global_norm",
+    "lr": 0.0005,
+    "vf_loss_coeff": 0.5,
+    "gamma": 0.99,
+    "entropy_coeff": 0.0,
+    "use_kl_loss": False,
+}
+COLLECTION = {"num_envs_per_env_runner": 20, "rollout_fragment_length": 100}
+NETWORK = {"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh", "vf_share_layers": False}
+REWARD_SCALE = 0.01
 TRAINED = "trained"
 """Ray's name of the environment."""
 ITERATION_S = 2.0
@@ -349,7 +259,7 @@ class Greedy:
             out = self._module.forward_inference({Columns.OBS: torch.from_numpy(observations)})
         kind = self._module.get_inference_action_dist_cls()
         actions = kind.from_logits(out[Columns.ACTION_DIST_INPUTS]).to_deterministic().sample()
-        return np.clip(actions.numpy(), -1.0, 1.0)  # the action space of all three environments
+        return np.clip(actions.numpy(), -1.0, 1.0)  # the action space
 
 
 def configure(settings: Settings) -> Any:
@@ -359,21 +269,17 @@ def configure(settings: Settings) -> Any:
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
     from ray.tune.registry import register_env
 
-    choice = CHOICES[settings.env]
-
     def make_env(_: object) -> gymnasium.Env[Any, Any]:
-        return TransformReward(
-            gymnasium.make(settings.env), lambda reward: choice.reward_scale * float(reward)
-        )
+        return TransformReward(gymnasium.make(settings.env), lambda reward: REWARD_SCALE * float(reward))
 
     register_env(TRAINED, make_env)
     return (
         APPOConfig()
         .environment(TRAINED)
-        .env_runners(num_env_runners=settings.cores, **choice.collection)
+        .env_runners(num_env_runners=settings.cores, **COLLECTION)
         .learners(num_learners=0)
-        .training(**choice.training)
-        .rl_module(model_config=DefaultModelConfig(**choice.model))
+        .training(**TRAINING)
+        .rl_module(model_config=DefaultModelConfig(**NETWORK))
         .reporting(min_time_s_per_iteration=ITERATION_S, metrics_num_episodes_for_smoothing=100)
         .debugging(seed=settings.seed, log_level="ERROR")
     )
@@ -395,7 +301,7 @@ def train_rllib(settings: Settings) -> Outcome:
         )
         try:
             algorithm = configure(settings).build_algo()
-            trial, act, scale = Trial(settings), Greedy(algorithm), CHOICES[settings.env].reward_scale
+            trial, act = Trial(settings), Greedy(algorithm)
             trial.begin()
             is_over = False
             while not is_over:
@@ -403,7 +309,7 @@ def train_rllib(settings: Settings) -> Outcome:
                 act.renew()
                 steps = int(collected.get("num_env_steps_sampled_lifetime", 0))
                 scaled = collected.get("episode_return_mean")
-                train_return = None if scaled is None else scaled / scale
+                train_return = None if scaled is None else scaled / REWARD_SCALE
                 is_over = trial.is_over(steps, train_return, act)
             return trial.finish(act, ("ray", "torch", "gymnasium"))
         finally:

@@ -1,4 +1,4 @@
-"""How much of an engine's own throughput is left when it is served, in dynamic batches, over real sockets.
+"""The throughput of an engine that serves dynamic batches over sockets, beside its own offline throughput.
 
 `distrl serve-inference --checkpoint` runs as users start it, in a process of its own. Clients keep one
 request each in flight: a chat and a JPEG screenshot of 540x1200, other bytes in every request, so that
@@ -9,13 +9,12 @@ Arms, in turns so that other load on the machine hits all of them
              No sockets, no queue.
     bare     the same without tokenising and decoding: batches of tensors that are ready. An upper bound that
              no server reaches whose screenshots have to be decoded on the same CPU cores.
-    slow     bare, with transformers' own decoder in place of `T5Decoding`.
     served   2 B clients, so that a full batch waits whenever one ends.
 
-Printed: served/offline in completions per second (median over rounds; target 0.9), served/bare and bare/slow,
-the most that served/bare can be on this machine's cores with the CPU time that server and clients take, and
-how long requests wait in the queue against T_max + one batch (p99, as the server measured it): the bound
-of AcceRL eq. 1 for requests that find at most one batch before them.
+Printed: served/offline in completions per second (median over rounds; target 0.9), served/bare, the most that
+this can be on this machine's cores with the CPU time that server and clients take, and how long requests wait
+in the queue against T_max + one batch (p99, as the server measured it): the bound of AcceRL eq. 1 for
+requests that find at most one batch before them.
 
     python benchmarks/batching.py
 """
@@ -26,7 +25,6 @@ import argparse
 import contextlib
 import io
 import os
-import random
 import re
 import statistics
 import subprocess
@@ -36,20 +34,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from unittest import mock
 
-from PIL import Image, ImageDraw
+from async_vs_sync import draw_screen
 
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import write_checkpoint
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest
-from distrl.core.policies import tiny
 from distrl.core.sockets import Channel, Poller, Wire
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart, image_digest
 from distrl.workers.inference.engine import Prepared
 from distrl.workers.inference.serve import build_engine
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 TARGET = 0.9
 DEADLINE_S = 120.0
 NUM_SCREENS = 64
@@ -57,17 +52,10 @@ GOAL = "step 3 last tap Goal: search for red shoes in the shop and put them in t
 SAMPLING = Sampling(max_new_tokens=4)  # an untrained policy would type for 32 tokens now and then
 
 
-def draw_screen(seed: int) -> bytes:
+def screenshot(seed: int) -> bytes:
     """JPEG bytes of about 100 kB."""
-    rng = random.Random(seed)
-    image = Image.new("RGB", (540, 1200), "white")
-    pen = ImageDraw.Draw(image)
-    for _ in range(400):
-        x, y = rng.randrange(540), rng.randrange(1200)
-        colour = tuple(rng.randrange(256) for _ in range(3))
-        pen.rectangle((x, y, x + rng.randrange(8, 90), y + rng.randrange(4, 30)), fill=colour)
     out = io.BytesIO()
-    image.save(out, "JPEG", quality=85)
+    draw_screen(seed).save(out, "JPEG", quality=85)
     return out.getvalue()
 
 
@@ -76,17 +64,16 @@ class Round(NamedTuple):
 
     offline: float
     bare: float
-    slow: float
     served: float
     served_cpu_s: float
     """Of server and clients, per completion."""
 
 
 class Requests:
-    """An endless supply of act requests, each with image bytes that nobody has sent before."""
+    """An endless supply of act requests, each with new image bytes."""
 
     def __init__(self) -> None:
-        self._screens = [draw_screen(seed) for seed in range(NUM_SCREENS)]
+        self._screens = [screenshot(seed) for seed in range(NUM_SCREENS)]
         self._number = 0
 
     def next(self) -> tuple[ActRequest, bytes]:
@@ -131,13 +118,6 @@ class Offline:
     def _prepare(self) -> list[Prepared]:
         pairs = [self._requests.next() for _ in range(self._size)]
         return [self._engine.prepare(r.messages, {r.images[0]: d}, r.sampling) for r, d in pairs]
-
-    def slow_rate(self, seconds: float) -> float:
-        """Completions per second of batches that are ready, through transformers' decoder."""
-        from transformers_decoding import TransformersDecoding
-
-        with mock.patch.object(tiny, "T5Decoding", TransformersDecoding):
-            return self.rate(seconds, is_bare=True)
 
     def rate(self, seconds: float, is_bare: bool) -> float:
         """Completions per second."""
@@ -189,7 +169,7 @@ def served(
 
 
 def info(wire: Wire, endpoint: str) -> dict[str, float]:
-    """What the server measured of itself."""
+    """The server's own measurements."""
     channel = wire.connect_dealer(endpoint)
     channel.send(InfoRequest(), timeout_s=DEADLINE_S)
     received = channel.recv(DEADLINE_S)
@@ -200,7 +180,7 @@ def info(wire: Wire, endpoint: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Runs both arms in turns and prints the ratios."""
+    """Runs the arms in turns and prints the ratios."""
     parser = argparse.ArgumentParser(description="Served against offline throughput of the embedded policy.")
     parser.add_argument("--batch", type=int, default=16, help="B, the engine's batch size")
     parser.add_argument("--max-wait-ms", type=float, default=4.0, help="T_max")
@@ -224,13 +204,12 @@ def main() -> None:
         alone = Offline(config, requests)
         for number in range(args.rounds):
             offline, bare = alone.rate(args.seconds, False), alone.rate(args.seconds, True)
-            slow = alone.slow_rate(args.seconds)
             before, started = cpu_s(pid), time.perf_counter()
             rate, found = served(wire, endpoint, requests, 2 * args.batch, args.seconds)
             share = (cpu_s(pid) - before) / (time.perf_counter() - started)
-            rounds.append(Round(offline, bare, slow, rate, share / rate))
+            rounds.append(Round(offline, bare, rate, share / rate))
             rates = rounds[-1]._asdict().items()
-            print(f"round {number + 1}: " + ", ".join(f"{k} {v:.0f}/s" for k, v in list(rates)[:4]))
+            print(f"round {number + 1}: " + ", ".join(f"{k} {v:.0f}/s" for k, v in list(rates)[:3]))
             latencies += found
         stats = info(wire, endpoint)
     report(rounds, latencies, stats, args.max_wait_ms)
@@ -242,10 +221,9 @@ def report(
     stats: dict[str, float],
     max_wait_ms: float,
 ) -> None:
-    """Prints what the rounds came to."""
+    """Prints the results of the rounds."""
     ratio = statistics.median(r.served / r.offline for r in rounds)
     to_bare = statistics.median(r.served / r.bare for r in rounds)
-    to_slow = statistics.median(r.bare / r.slow for r in rounds)
     cores = os.cpu_count() or 1
     most = min(1.0, statistics.median(cores / r.served_cpu_s / r.bare for r in rounds))
     bound_ms, wait_ms = max_wait_ms + stats["batch_p99_ms"], stats["queue_wait_p99_ms"]
@@ -257,7 +235,7 @@ def report(
     print(
         f"queue wait p99 / (T_max + p99 batch): {wait_ms:.1f} / {bound_ms:.1f} ms = {wait_ms / bound_ms:.2f}"
     )
-    print(f"served / bare: {to_bare:.2f}, at most {most:.2f} on {cores} cores; bare / slow: {to_slow:.2f}")
+    print(f"served / bare: {to_bare:.2f}, at most {most:.2f} on {cores} cores")
     print(f"served / offline: {ratio:.2f} (target {TARGET}) {'ok' if ratio >= TARGET else 'MISSED'}")
 
 

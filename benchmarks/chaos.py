@@ -1,11 +1,11 @@
-"""What is left of a worker's throughput when its devices hang, crash, go offline, turn blank or slow.
+"""The throughput of a worker while its devices hang, crash, go offline, turn blank or slow.
 
 Eight simulated phones behind a real adb server, each a process, run scripted episodes for one worker. One
 fault after the other is injected: a process that hangs (SIGSTOP), a crash, an offline and an unauthorised
 device, a blank screen, an adb server that restarts, a device 100 times as slow. For each, the rate of steps
-before, the lowest rate afterwards, and the time until it is at 0.9 of before again; in the end, what became
-of all episodes, which processes are left over, and whether an adb server and a phone that are not the
-worker's were left alone.
+before, the lowest rate afterwards, and the time until it is at 0.9 of before again. At the end: the fate of
+all episodes, processes that are left over, and whether an adb server and a phone that are not the worker's
+were left alone.
 
     python benchmarks/chaos.py                 # ten minutes
     python benchmarks/chaos.py --seconds 60    # one fault of each kind, with shorter pauses
@@ -36,7 +36,7 @@ WARM_UP_S = 60.0
 
 @dataclass(frozen=True)
 class Injection:
-    """One fault and what it did.
+    """One fault and its effect.
 
     Attributes:
         kind, device: What, where.
@@ -57,7 +57,7 @@ class Chaos:
     """Injects faults.
 
     Args:
-        world: What is disturbed.
+        world: The phones, the adb server and the worker.
         fault_s: How long a fault lasts, but for a crash and a restart.
         calm_s: How long the rate before is measured.
         window_s: How long the rate must be back.
@@ -117,7 +117,7 @@ class Chaos:
         return phone.serial
 
     def _hang(self, index: int) -> str:
-        """Every other time the process goes on; else it is killed, and its host starts another."""
+        """Every other time the process continues; else it is killed, and its host starts another."""
         phone = self.world.phone(index)
         os.kill(phone.pid, signal.SIGSTOP)
         self.world.wait(self._fault_s)
@@ -148,7 +148,7 @@ def run(world: World, seconds: float) -> Iterator[Injection]:
 def verdicts(
     injections: Sequence[Injection], counts: dict[str, float], left_over: Sequence[str], is_foreign_well: bool
 ) -> dict[str, bool]:
-    """What was promised, and whether it was kept."""
+    """The promises, and whether they were kept."""
     return {
         f"throughput returned to {TARGET:g} within {RETURN_S:g} s each time": all(
             injection.return_s is not None for injection in injections
@@ -156,7 +156,7 @@ def verdicts(
         "no episode was lost": counts["lost"] == 0,
         "no episode with a fault was accepted": counts["wrong"] == 0,
         "no process was left over": not left_over,
-        "nobody else's server or phone was touched": is_foreign_well,
+        "no other server or phone was touched": is_foreign_well,
     }
 
 

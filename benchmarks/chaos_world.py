@@ -3,7 +3,7 @@
     main thread ── tick: host.check, strangers' host.check ── faults ──► consoles, signals, the adb server
     worker (its own threads) ──► adb server ──► phones (a process each)          link: the learner's scheduler
 
-Everything that is started carries `MARK` in its environment, so that what is left over can be found.
+Every process carries `MARK` in its environment, so that left-over ones can be found.
 """
 
 from __future__ import annotations

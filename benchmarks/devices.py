@@ -1,4 +1,4 @@
-"""What a step on a device behind adb costs: simulated phones, a real adb server, our client and adbutils.
+"""The cost of a step on a device behind adb: simulated phones, a real adb server, our client and adbutils.
 
 Phones run as `distrl sim-host` runs them, in processes of their own; the adb server is one of our own on a
 free port, ended afterwards. Every tap of the tour changes the screen, so that no picture is taken from a

@@ -1,7 +1,7 @@
 """Durable ingest: trajectories into the learner's store, against appending the same bytes to a file.
 
-Both sync to disk after each group of `--group` trajectories, as the learner does with what waits at the same
-time. Rounds alternate and medians are compared; peak memory tells whether it grows with what is stored.
+Both sync to disk after each group of `--group` trajectories, as the learner does with those that wait
+together. Rounds alternate and medians are compared; peak memory shows whether it grows with the store.
 
     python benchmarks/ingest.py [--trajectories 200] [--group 8] [--rounds 5]
 """

@@ -62,7 +62,7 @@ def first_action(folder: Path, on: str, environment: Mapping[str, str], options:
 
 
 def trajectories(run: Path) -> list[Trajectory]:
-    """What the learner has stored so far."""
+    """The trajectories that the learner has stored so far."""
     store = run / "store.sqlite3"
     return list(TrajectoryStore(store).iterate()) if store.exists() else []
 

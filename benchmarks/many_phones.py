@@ -1,4 +1,4 @@
-"""How many simulated phones one machine carries, up to 2,048 on eight workers, and what they cost.
+"""How many simulated phones one machine carries, up to 2,048 on eight workers, and their cost.
 
 Workers are `distrl run-worker` processes, as users start them, whose slots play the quickstart's tasks on
 simulated phones that are read and never drawn; a real learner server commits every trajectory to its store.
@@ -7,8 +7,8 @@ action takes its phone a lognormal time with the median `--median`, in seconds, 
 slot's utilisation is the share of the time between the starts of its first and its last episode for which
 its phone was made to wait. Linear scaling is the utilisation of eight slots, one for each worker.
 
-CPU and bytes are those of the whole measurement, the start of the workers included; memory is what the
-workers hold at its end beyond what they hold with one slot each, by slot.
+CPU and bytes are those of the whole measurement, including the start of the workers; memory is the workers'
+at its end, less their memory with one slot each, by slot.
 
     python benchmarks/many_phones.py
 """
@@ -42,7 +42,7 @@ STEPS, EPISODES_PER_SLOT, DEADLINE_S = 4, 4, 1200.0
 
 @dataclass
 class Cost:
-    """What a measurement took: the trajectories, CPU seconds, bytes."""
+    """The cost of a measurement: trajectories, CPU seconds, bytes."""
 
     found: list[Trajectory]
     seconds: float

@@ -1,4 +1,4 @@
-"""What a run on Ray keeps while a node of its workers is killed every 20 s: trajectories, and throughput.
+"""Trajectories and throughput of a run on Ray while one of its workers' nodes is killed every 20 s.
 
 Three raylets on this machine: one has the learner and the inference server, each of the others a worker of
 eight simulated phones. These two are killed in turn, with all their processes at once, and a new node takes

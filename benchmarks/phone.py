@@ -1,4 +1,4 @@
-"""What a step on the simulated phone costs in this process, on one core: its tree, its elements, its picture.
+"""The cost of a step on the simulated phone in this process, on one core: tree, elements, picture.
 
 Each arm takes the same steps (random targets, back, home, scrolling) and looks at each screen in its own way.
 The arms take turns, and CPU time is counted, so that other load on the machine changes little.

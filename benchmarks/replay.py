@@ -14,15 +14,15 @@ Every arm holds the same number of entries with the same priorities and is asked
              per priority, running maxima; no importance weights, which training does not use; float64
 
 tree, replay and cpprb write priorities in an update and leave the sums to the next draw; torchrl sums at
-once. So an update alone says little: `draw+update` holds all the work, and "tree, summed" is an update whose
-sums are asked for at once. Arms take turns within a round and leave nothing unsummed to the next operation.
-Each round gives one ratio; printed are medians and the whole range.
+once. So an update alone says little: `draw+update` holds all the work. Arms take turns within a round and
+leave nothing unsummed to the next operation. Each round gives one ratio; printed are medians and the whole
+range.
 
-Last what O(N) costs: `replay` makes all priorities anew when a running maximum has moved by 10%; by decay
-alone that is every 21 updates at most.
+Last, the cost of O(N): `replay` computes all priorities again when a running maximum has moved by 10%; by
+decay alone that is every 21 updates at most.
 
 Times are CPU time of this thread, which other work on the machine disturbs least. Still, ratios of a single
-operation move with what else uses the caches.
+operation depend on other users of the caches.
 
 An arm whose package is missing, or does not load, is left out, and the output says why. torchrl's wheels fit
 one version of torch each, and none fits the torch of constraints.txt: build it from source (needs g++).
@@ -54,13 +54,13 @@ from distrl.learner.sum_tree import SumTree
 ALPHA, BETA, EPSILON = 0.5, 0.4, 1e-6
 NUM_PREPARED = 64
 OPERATIONS = ("draw", "update", "draw+update")
-OURS = ("tree", SUMMED := "tree, summed", "replay")
+OURS = ("tree", "replay")
 PEERS = ("torchrl", "cpprb")
 
 
 @dataclass
 class Work:
-    """What is asked of every arm: priorities of all entries, and batches of indices with new priorities."""
+    """The work of every arm: priorities of all entries, and batches of indices with new priorities."""
 
     priorities: NDArray[np.float64]
     batches: list[tuple[NDArray[np.int64], NDArray[np.float64]]]
@@ -83,8 +83,8 @@ class Arm:
         self.batches = zip(cycle(indices), cycle(priorities[1:] or priorities), strict=False)
 
 
-def tree_arm(work: Work, is_summed: bool = False) -> Arm:
-    """Our sum tree; `is_summed`: an update is over when its sums are made."""
+def tree_arm(work: Work) -> Arm:
+    """Our sum tree."""
     tree, rng = SumTree(len(work.priorities)), np.random.default_rng(1)
 
     def draw() -> Any:
@@ -95,8 +95,6 @@ def tree_arm(work: Work, is_summed: bool = False) -> Arm:
 
     def update(indices: Any, priorities: Any) -> None:
         tree.set(indices, (priorities + EPSILON) ** ALPHA)
-        if is_summed:
-            assert tree.total > 0
 
     update(np.arange(tree.capacity), work.priorities)
     return Arm(draw, update, work.batches)
@@ -164,7 +162,7 @@ def calls_per_s(arm: Arm, operation: str, num_calls: int) -> float:
 
 def build(work: Work) -> dict[str, Arm]:
     """All arms whose packages are here."""
-    arms = {"tree": tree_arm(work), SUMMED: tree_arm(work, is_summed=True)}
+    arms = {"tree": tree_arm(work)}
     for name, make in (("torchrl", torchrl_arm), ("cpprb", cpprb_arm)):
         try:
             arms[name] = make(work)
@@ -180,12 +178,11 @@ def report(rates: dict[str, dict[str, list[float]]], size: int) -> None:
     """Prints entries per second of each arm, and ours to the others' in the same rounds."""
     for operation in OPERATIONS:
         print(f"\n{operation}: million entries a second, median (range)")
-        shown = [name for name in rates if rates[name][operation]]
-        for name in shown:
-            values = [rate * size / 1e6 for rate in rates[name][operation]]
+        for name, of_arm in rates.items():
+            values = [rate * size / 1e6 for rate in of_arm[operation]]
             print(f"  {name:14}{statistics.median(values):8.2f}  ({min(values):.2f}–{max(values):.2f})")
-        for mine in (name for name in OURS if name in shown):
-            for peer in (name for name in PEERS if name in shown):
+        for mine in OURS:
+            for peer in (name for name in PEERS if name in rates):
                 pairs = zip(rates[mine][operation], rates[peer][operation], strict=True)
                 ratios = [one / other for one, other in pairs]
                 spread = f"({min(ratios):.2f}–{max(ratios):.2f})"
@@ -193,7 +190,7 @@ def report(rates: dict[str, dict[str, list[float]]], size: int) -> None:
 
 
 def report_rebuild(entries: int, size: int, rounds: int) -> None:
-    """Prints what an update and the next draw take when a maximum moves, and when it does not."""
+    """Prints the time of an update and the next draw, when a maximum moves and when it does not."""
     replay, rng = filled(entries), np.random.default_rng(3)
     times: dict[bool, list[float]] = {False: [], True: []}
     largest = 1.0
@@ -227,8 +224,6 @@ def main() -> None:
     for number in range(args.rounds + 1):
         for operation in OPERATIONS:
             for name, arm in arms.items():
-                if name == SUMMED and operation != "update":
-                    continue  # the same as tree
                 rate = calls_per_s(arm, operation, args.calls)
                 if number > 0:  # the first round warms up
                     rates[name][operation].append(rate)

@@ -12,9 +12,9 @@ the success on held-out tasks after the warm start and after training. There are
              guess (a fixed answer would have 1/16). Answers are greedy
     pick     two buttons, the goal names one: read as well (any of both buttons would have 1/4)
 
-`corner` needs no more than that rewards come to the right tokens with the right sign, and rises within 16
-updates. In `press` and `pick` what is learnt of one place is at first unlearnt of others, since a random
-model shows them alike: see docs/models.md for what was measured.
+`corner` needs only that rewards reach the right tokens with the right sign, and rises within 16 updates. In
+`press` and `pick`, learning one place at first unlearns others, because a random model represents them alike:
+docs/models.md has the measurements.
 
     python benchmarks/toy_vlm.py [--game corner | press | pick] [--seeds 0 1 2] [--engine hf | vllm]
         [--family qwen3-vl | glm-4.6v] [--runs-dir DIR] [--set KEY=VALUE]
@@ -85,7 +85,7 @@ GAMES = {
     "press": SEEING,
     "pick": SEEING,
 }
-"""What a game has of its own; its name is that of the template that is measured."""
+"""The settings of each game, which is named after the template that is measured."""
 ENGINES = {
     "hf": {"inference.engine": "hf"},
     "vllm": {"inference.engine": "{kind: vllm, kv_cache_gb: 0.125}"},
@@ -93,7 +93,7 @@ ENGINES = {
 
 
 def words() -> list[str]:
-    """The texts that are one token each: the instructions, and what an answer is made of."""
+    """The texts that are one token each: the instructions, and the parts of an answer."""
     screen = Observation(image="", width=1, height=1, app="")
     return [
         MobileUseAgent(mode="incremental", coordinates="relative").system(screen),
@@ -148,7 +148,7 @@ def save_model(directory: Path, seed: int, family: str) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has come to: the numbers on the test tasks, "all" and by template.
+    """The results of a run: the numbers on the test tasks, "all" and by template.
 
     Attributes:
         before: After the warm start.
@@ -192,7 +192,7 @@ def run(
     command = [sys.executable, "-m", "distrl", "train", PRESET]
     for assignment in (*assignments(settings), *changes):
         command += ["--set", assignment]
-    # What it prints goes on being printed: a run that fails says why.
+    # Its output is shown: a run that fails reports the reason.
     if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
         raise SystemExit(f"The run of seed {seed} failed; see above and {directory}/runs.")
     return read(directory / "runs" / name)
@@ -204,7 +204,7 @@ def assignments(settings: Mapping[str, object]) -> list[str]:
 
 
 def read(run_dir: Path) -> Outcome:
-    """What the report of a finished run says of the warm start and of the result."""
+    """The numbers of the warm start and of the result, from the report of a finished run."""
     report = json.loads((run_dir / "report.json").read_text(encoding="utf-8"))
     before, after = (Evaluation.model_validate(report["evaluations"][label]) for label in (WARM_START, AFTER))
     return Outcome(_numbers(before), _numbers(after))

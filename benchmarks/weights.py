@@ -9,7 +9,6 @@ compared:
                 SHA-256 and publishes them in the host's memory, the others map them; every receiver ends with
                 the bytes in its own address space and looks at each page of them
     alone       as where nothing can be shared: each requests all chunks and checks their SHA-256 itself
-    scp         files through an ssh server of our own, where scp and sshd are installed (few rounds)
 
 The learner's own SHA-256, taken once per version before it is announced, is printed apart. The kernel copies
 about 10 GB/s over loopback and a core hashes about 2 GB/s, so where all receivers share few cores and check
@@ -25,31 +24,24 @@ import argparse
 import hashlib
 import mmap
 import os
-import shutil
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 from distrl.core.messages import WeightInfo
 from distrl.core.sockets import Wire
-from distrl.core.weights import CHUNK_BYTES, ChunkServer, HostFetcher, WeightFetcher, describe
+from distrl.core.weights import ChunkServer, HostFetcher, WeightFetcher, describe
 from distrl.learner.server import IO_THREADS
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "fakes"))
-from ssh_hosts import HOSTS, find, ssh_hosts
-
 WAIT_S = 120.0
-SCP_ROUNDS = 3
 OURS = ("shared", "alone")
 
 
 def receive(endpoint: str, port: int, num_bytes: int) -> None:
-    """A receiver process: does what each line on stdin says, answers "done"."""
+    """A receiver process: executes each line of stdin and answers "done"."""
     raw = socket.create_connection(("127.0.0.1", port))
     buffer = memoryview(bytearray(num_bytes))
     with Wire() as wire:
@@ -114,33 +106,12 @@ class Receivers:
             process.wait(WAIT_S)
 
 
-def time_scp(data: bytes, num_receivers: int) -> list[float]:
-    """Seconds of a few scp rounds; none where sshd or scp is not installed."""
-    times: list[float] = []
-    if find() is None or shutil.which("scp") is None:
-        print("scp is not measured: it needs scp and sshd")
-        return times
-    with tempfile.TemporaryDirectory() as name, ssh_hosts(Path(name)) as environment:
-        source = Path(name) / "weights"
-        source.write_bytes(data)
-        command = ["scp", "-O", "-q", "-S", f"{name}/bin/ssh", str(source)]
-        for _ in range(SCP_ROUNDS):
-            started_at = time.perf_counter()
-            targets = (f"{HOSTS[0]}:copy{number}" for number in range(num_receivers))
-            copies = [subprocess.Popen([*command, target], env=environment) for target in targets]
-            if any(copy.wait(WAIT_S) for copy in copies):
-                raise RuntimeError("scp failed")
-            times.append(time.perf_counter() - started_at)
-    return times
-
-
 def main() -> None:
     """Runs the rounds and prints medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--receivers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--chunk", type=int, default=CHUNK_BYTES, help="bytes")
     parser.add_argument("--receive", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.receive:
@@ -153,16 +124,14 @@ def main() -> None:
         endpoint, server = channel.endpoint, ChunkServer(channel, keep=1)
         server.start()
         receivers = Receivers(options.receivers, endpoint, num_bytes)
-        times = measure(receivers, server, num_bytes, options.rounds, options.chunk)
+        times = measure(receivers, server, num_bytes, options.rounds)
         receivers.close()
         server.close()
-    if scp_times := time_scp(os.urandom(num_bytes), options.receivers):
-        times["scp"] = scp_times
     report(times, options.megabytes, options.receivers)
 
 
 def measure(
-    receivers: Receivers, server: ChunkServer, num_bytes: int, num_rounds: int, chunk_bytes: int
+    receivers: Receivers, server: ChunkServer, num_bytes: int, num_rounds: int
 ) -> dict[str, list[float]]:
     """Seconds of each way and round; the first round only warms up."""
     ways = ("raw", "shared", "raw+sha", "alone")
@@ -170,7 +139,7 @@ def measure(
     for number in range(num_rounds + 1):
         data = memoryview(os.urandom(num_bytes))
         started_at = time.perf_counter()
-        info = describe(number, data, chunk_bytes=chunk_bytes)
+        info = describe(number, data)
         hash_s = time.perf_counter() - started_at
 
         server.publish(info, data)
@@ -206,8 +175,6 @@ def report(times: dict[str, list[float]], megabytes: int, num_receivers: int) ->
         for way in ("raw", "raw+sha"):
             pairs = zip(times[way], times[ours], strict=True)
             print(f"speed of {ours} / {way}: {statistics.median(theirs / own for theirs, own in pairs):.2f}")
-        if "scp" in medians:
-            print(f"speed of {ours} / scp: {medians['scp'] / medians[ours]:.2f}")
     print("shared applies to inference servers of one user on one host; raw is not checked.")
 
 

@@ -29,8 +29,8 @@ class AgentConfig(Section):
     """The agent, which writes prompts and parses answers.
 
     `kind` is the name of a built-in agent (docs/models.md): autoui, elements, mobile-use, androidworld,
-    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, arm (docs/environments.md), or auto, which means that
-    of a published model by the name of `policy.model`. `import_path` is your own class instead, as
+    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, arm (docs/environments.md), or auto, which chooses the
+    agent of a published model by the name of `policy.model`. `import_path` is your own class instead, as
     "pkg.mod:Name". `options` are the keyword arguments of the class.
     """
 
@@ -40,7 +40,7 @@ class AgentConfig(Section):
 
 
 class PromptedAgentConfig(AgentConfig):
-    """The prompted model's agent; see `agent`. `auto` looks at `evaluate.prompted.model`."""
+    """The prompted model's agent; see `agent`. `auto` uses the name `evaluate.prompted.model`."""
 
     kind: str = "androidworld"
 
@@ -70,7 +70,7 @@ _Policy = TypeVar("_Policy", ArmConfig, HubConfig)
 
 
 def agent_of_model(agent: _Agent, model: str, within: str = "", names: str = "policy.model") -> _Agent:
-    """`agent`, whose kind is auto, as that of a published model; ValueError if its name tells none.
+    """`agent`, whose kind is auto, as that of a published model; ValueError if the name is unknown.
 
     Args:
         within: The section of the key `agent`, for errors; `names` is the key of `model`.

@@ -87,8 +87,8 @@ class DigirlConfig(CriticConfig):
     """DigiRL: imitation of the better steps of the better trajectories.
 
     `top_fraction` is the share of the buffer's trajectories that is kept, the best by R − V_traj.
-    `step_threshold` is the advantage above which a step of a kept trajectory is imitated. `baseline`
-    subtracts V(s_t) from the Monte-Carlo part of that advantage, too.
+    `step_threshold` is the advantage above which a step of a kept trajectory is imitated. `baseline` also
+    subtracts V(s_t) from the Monte-Carlo part of that advantage.
     """
 
     kind: Literal["digirl"] = "digirl"
@@ -103,7 +103,7 @@ class ClipConfig(Section):
     """PPO's clip, and the number of gradient steps on a batch.
 
     `clip` is the ε of PPO, which clips ratios to [1 − ε, 1 + ε], and `clip_high` the ε of the upper end, if
-    it is another. `dual_clip` is the c > 1 that bounds the objective of actions with a negative advantage
+    that is different. `dual_clip` is the c > 1 that bounds the objective of actions with a negative advantage
     from below by c·A. `decoupled` clips around the policy at the start of the batch instead of the behaviour
     policy, and weighs by the ratio of the two, at most `rho_max`; with one step per batch that is truncated
     importance sampling. `epochs` is the number of passes over a batch, and `minibatches` that of gradient
@@ -148,7 +148,7 @@ class GrpoConfig(ObjectiveConfig, ClipConfig):
 
     `group_size` is the number K of episodes of one task that are leased as a group and enter replay
     together. `group_wait_s` is the longest time that a group waits for its members after the first one, in
-    seconds. `per` selects what a sample is, a step or a whole trajectory; with "token" all tokens of a batch
+    seconds. `per` selects a step or a whole trajectory as a sample; with "token" all tokens of a batch
     count alike (DAPO). `ratio_level` can also be "sequence", which takes the geometric mean of the ratios of
     a sample's tokens (GSPO; set `clip` to about 3e-4 and `clip_high` to 4e-4, because such ratios stay close
     to 1). `kl` is the weight of the KL divergence to the base model, for policies with `policy.lora`.

@@ -60,8 +60,7 @@ class AdbMembers(DisplayMembers):
     """Devices that are started elsewhere, and that may come and go during the run.
 
     `serials` lists serials, or patterns with `*`, `?` or `[…]` for all devices that match. `snapshot` is a
-    snapshot of an emulator from which episodes start, and which is loaded when nothing milder repairs the
-    emulator.
+    snapshot of an emulator from which episodes start, and which is loaded when milder repairs fail.
     """
 
     kind: Literal["adb"]
@@ -95,8 +94,7 @@ class PhoneMembers(DisplayMembers):
     """Physical phones. They have no snapshots: the recipe resets them, and by default the guard has all its
     rules.
 
-    `serials` lists the serials of the phones. `reboot` allows restarting a phone when nothing milder repairs
-    it.
+    `serials` lists the serials of the phones. `reboot` allows restarting a phone when milder repairs fail.
     """
 
     kind: Literal["phone"]

@@ -1,4 +1,4 @@
-"""What ends a run, and what runs are compared by, for each kind of learning."""
+"""The condition that ends a run, and the metric that runs are compared by, for each kind of learning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sections `worker.rewards` and `judge`: what a step earns, and what decides on an episode's success."""
+"""The sections `worker.rewards` and `judge`: the reward of a step, and the judge of an episode's success."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class RewardConfig(Section):
-    """The parts of the reward, and what counts as success.
+    """The parts of the reward, and the definition of success.
 
-    `source` selects what decides on success, the environment's own check or the section `judge`.
+    `source` selects whether the environment's own check or the section `judge` decides on success.
     `repetition` is the penalty κ for an action that repeats on an unchanged screen: −κ, −2κ, … while it
     does. `invalid` is the penalty for an invalid action. `require_complete` counts success only if the agent
     reported that it is done, or the environment ended the episode.

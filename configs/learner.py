@@ -32,12 +32,12 @@ class DemonstrationConfig(Section):
     `learner.min_replay` training episodes before the policy learns from them.
 
     `dagger` is the share of the demonstrations in which the policy acts, as cloned from the others, while
-    the expert says at each step what it would do: it shows the way back from the policy's own mistakes
+    the expert labels each step with its own action: this shows the way back from the policy's mistakes
     (DAgger). They begin when all others have arrived. With a `dataset`, `dagger` has no effect.
 
     `rehearsal` is the weight of the cloning loss that every later update adds to its objective, over
     `batch_size` steps drawn uniformly, so that rare skills are not lost (DAPG). Demonstrations then stay in
-    the learner's memory; with 0 they only make the warm start.
+    the learner's memory; with 0 they are used for the warm start only.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -59,8 +59,8 @@ class ReplayConfig(Section):
     `capacity` is the number of trajectories that replay holds. `priority` selects how they are drawn: by the
     priorities of DPER, or uniformly. `alpha` is the exponent of the priorities, P(τ) ∝ p(τ)^α. `weights` are
     DPER's w1 (TD error), w2 (ratio) and w3 (entropy), and `td_error` selects a trajectory's TD error: the
-    mean of |δ| over its steps, or the largest. `unseen` is the largest share of a batch that trajectories
-    take which were never drawn; they come first.
+    mean of |δ| over its steps, or the largest. Trajectories that were never drawn come first; `unseen` is
+    their largest share of a batch.
     """
 
     capacity: Count = 128
@@ -199,14 +199,14 @@ class LearnerConfig(RanksConfig):
     `micro_batch_tokens` is the largest number of tokens in a forward pass, padding included, which bounds
     the memory of an update: gradients are accumulated over as many passes as that takes.
 
-    `temperature` is the sampling temperature of training episodes, at which ratios and gradients are
-    computed, too. `top_p` and `top_k` truncate their sampling to the most likely tokens, by total
+    `temperature` is the sampling temperature of training episodes, which is also used for ratios and
+    gradients. `top_p` and `top_k` truncate their sampling to the most likely tokens, by total
     probability and by number; only objectives without importance ratios allow this. `max_new_tokens` is the
     largest number of tokens in an action.
 
-    `time_limit` selects what an episode is worth that the step limit, or a full token sequence, has ended:
-    `fails` counts it as failed, as the agent does not get more steps; `cut` expects of the last screen what
-    the critic expects, as if the episode continued.
+    `time_limit` selects the value of an episode that the step limit, or a full token sequence, has ended:
+    `fails` counts it as failed, because the agent gets no more steps; `cut` uses the critic's value of the
+    last screen, as if the episode continued.
 
     `task_sampling` selects how training tasks are drawn: "uniform" draws all equally often, and "weighted"
     prefers tasks that fail (AcceRL's dynamic weighted resampling).
@@ -214,7 +214,7 @@ class LearnerConfig(RanksConfig):
     `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
     the largest age of a trajectory, in versions, that the learner plans for when it leases an episode,
     without the policy lag. `policy_lag` is the number of versions by which workers' weights are behind the
-    newest, for experiments; it grows from 0 after each start of the learner. `stale` selects what happens to
+    newest, for experiments; it grows from 0 after each start of the learner. `stale` selects the treatment of
     an episode that is older than `max_staleness` when it is trained on: `clip` leaves it to the objective's
     clipping, and `drop` does not use it.
 
@@ -222,9 +222,9 @@ class LearnerConfig(RanksConfig):
     GPU (docs/models.md), which is not encrypted.
 
     `checkpoint_every` is the number of updates from one checkpoint to the next, and `keep_checkpoints` how
-    many are kept. `keep_best` makes the checkpoint with the best validation success the result of the run,
-    not the last one. `eval_every` is the number of updates from one validation to the next (0: none), and
-    `eval_episodes` its number of episodes.
+    many are kept. `keep_best` makes the checkpoint with the best validation success the result of the run
+    instead of the last one. `eval_every` is the number of updates from one validation to the next (0: none),
+    and `eval_episodes` its number of episodes.
 
     `lease_ttl_s` is the time after which a lease ends if it is not renewed, in seconds.
     `max_episode_minutes` is the time after which it ends in any case, because an episode that takes longer

@@ -28,8 +28,8 @@ class RolePlacement(Section):
     """What one process needs.
 
     `gpus` and `cpus` are numbers of devices and cores, and `memory_gb` is memory in GiB; null leaves it to
-    the cluster. `resources` are amounts of anything else, such as emulators, by the names that the cluster
-    has for them: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts
+    the cluster. `resources` are amounts of other resources, such as emulators, by the cluster's names for
+    them: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts
     of `--on ssh` for this role, in place of `placement.hosts`. `options` are further options for Slurm's
     sbatch, such as `--partition=gpu`. `image` is the container image with Kubernetes; null means
     `distrl-worker` for workers and `distrl-gpu` for the others, with distrl's version as the tag.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section, one_of
+from distrl.configs.section import Count, NonNegative, Positive, Section, one_of
 
 GridSize = Annotated[int, Field(ge=1, le=48)]
 AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
@@ -18,15 +18,14 @@ class LoraConfig(Section):
     """Low-rank adapters by PEFT, in the language model.
 
     `rank` is the rank of the adapters. `alpha` is PEFT's `lora_alpha`, which scales them by alpha / rank.
-    `dropout` is the probability of dropout in them. `targets` lists the linear layers that have adapters, by
-    their names in the model; null means those of attention and feed-forward layers. `vision` puts adapters
-    into the vision tower of a hub model, too, and `experts` into the experts of a mixture; vLLM serves
-    neither.
+    There is no dropout, because it would falsify importance ratios. `targets` lists the linear layers that
+    have adapters, by their names in the model; null means those of attention, linear attention and
+    feed-forward layers. `vision` also puts adapters into the vision tower of a hub model, and `experts` into
+    the experts of a mixture; vLLM serves neither.
     """
 
     rank: Count = 8
     alpha: Positive = 16.0
-    dropout: Fraction = 0.0
     targets: Annotated[list[str], Field(min_length=1)] | None = None
     vision: bool = False
     experts: bool = False
@@ -90,9 +89,14 @@ class ArmConfig(ChatPolicyConfig):
 
     `image_size` is the size to which pictures are scaled, [width, height] in pixels. `channels` is the number
     of channels of the convolutions, and `d_model` the width of the layers after them. `chunk`, `axes` and
+<<<<<<< HEAD
     `bins` are the shape of a motion, and `picture` whether prompts show one; null means what the agent `arm`
     has. `world` is the number of networks that predict what a motion does; null means `world.ensemble` if
     `world.model` is learned, else 0. A token of a prompt is a byte of its text.
+=======
+    `bins` are the shape of a motion, and `picture` selects whether prompts have a picture; null means the
+    value of the agent `arm`. A token of a prompt is a byte of its text.
+>>>>>>> main
     """
 
     kind: Literal["arm"] = "arm"
@@ -129,19 +133,19 @@ class HubConfig(PretrainedConfig):
     to, for processors that keep the aspect ratio (Qwen-VL); null means the processor's own limits. The
     number of an image's tokens follows from them.
 
-    `train_vision` trains the vision tower, too, if there is no section `lora`. What a tower that is not
-    trained makes of a picture is computed once and kept in main memory: `vision_cache_gb` is the largest size
-    of that cache in each process, in GiB; null means a sixteenth of the main memory, which the learner's
-    ranks share. `attention` is the implementation of attention, by its name in transformers.
+    `train_vision` also trains the vision tower, if there is no section `lora`. The features that a frozen
+    tower computes of a picture are cached in main memory: `vision_cache_gb` is the largest size of that cache
+    in each process, in GiB; null means a sixteenth of the main memory, which the learner's ranks share.
+    `attention` is the implementation of attention, by its name in transformers.
     `max_context_tokens` is the largest number of tokens in a whole sequence with its answers; an episode
-    whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts, whose tokens are
-    then the only ones that can be written, for actions that are a fixed set of tokens. `own_tokens` lists
-    special tokens that the model's actions are written with: they can be sampled, stay in texts, and are not
-    broken in prompts; null means those of the agent's notation. `action_bins`, the `bins` of the agent `arm`,
-    makes each number of an answer one token: the least used ones of the vocabulary take their place, as in
+    whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts whose tokens are
+    then the only ones that can be sampled, for actions that are a fixed set of tokens. `own_tokens` lists
+    special tokens of the model's action notation: they can be sampled, stay in texts, and are not broken in
+    prompts; null means those of the agent's notation. `action_bins`, which must equal the `bins` of the agent
+    `arm`, makes each number of an answer one token, in place of the least used ones of the vocabulary, as in
     OpenVLA; null means that numbers are written as text. `quantization` set to `nf4` keeps the linear
-    layers of the language model in 4 bits, which adapters are trained on (QLoRA). `template` has keyword
-    arguments for the chat template, such as enable_thinking: false; a template ignores unknown ones.
+    layers of the language model in 4 bits, and adapters are trained on them (QLoRA). `template` has keyword
+    arguments for the chat template, such as enable_thinking: false; templates ignore unknown ones.
     """
 
     kind: Literal["hub"] = "hub"
@@ -217,7 +221,7 @@ class GaussianConfig(Section):
 
 class CustomPolicyConfig(ChatPolicyConfig):
     """A policy of your own (docs/extending.md). `import_path` is its class as "pkg.mod:Name"; `options` is a
-    mapping that the class finds in its section.
+    mapping that the class reads from its section.
     """
 
     kind: Literal["custom"] = "custom"

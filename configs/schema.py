@@ -75,8 +75,9 @@ class TasksConfig(Section):
 class EnvConfig(Section):
     """The environment, in which episodes run.
 
-    `kind` is the name of a built-in environment, such as `phone`, or `import_path` your own class as
-    "pkg.mod:Name". `options` are the keyword arguments of the class.
+    `kind` is the name of a built-in environment: phone, android_world, browser, metaworld, libero,
+    two_screens or gym (docs/environments.md). `import_path` is your own class instead, as "pkg.mod:Name".
+    `options` are the keyword arguments of the class.
     """
 
     kind: str = "phone"
@@ -151,9 +152,9 @@ class WorkerConfig(Section):
 
     `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use
     at a time. `screenshot_format` is the image format in which screenshots are sent and stored. `none` is
-    for agents that show the policy no pictures: episodes on simulated phones are replayed to draw them on
-    demand, and other simulated screens are drawn in evaluations only.
-    `act_timeout_s` is the longest time to wait for an action, in seconds, over all inference servers.
+    for agents that show the policy no pictures: episodes on simulated phones are then replayed to draw
+    screens on demand, and other simulated screens are drawn in evaluations only. `act_timeout_s` is the
+    longest time to wait for an action, in seconds, over all inference servers.
     `barrier` makes each slot wait after its episode until all slots have finished theirs, as in
     synchronous collection; demonstrations are exempt. `elements` records the elements on the last screen
     (`final`, for the judge `rules`) or on all screens (`all`, for the judge `local`): their texts, places

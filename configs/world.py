@@ -16,17 +16,18 @@ REPEATABLE = ("phone", "two_screens", "metaworld")
 
 
 class WorldConfig(Section):
-    """Imagined episodes, which go on from states of real training episodes for a few steps.
+    """Imagined episodes, which continue from states of real training episodes for a few steps.
 
-    `model` is what they are played in: with `none` there are none, and `oracle` is the environment itself
-    without its latency, which bounds what any model could achieve. `learned` is a model that the policy
-    `arm` has beside its own network, for agents without pictures: an `ensemble` of networks, which learn from
-    the real episodes in replay and from demonstrations. For each update of the policy they make `updates`
-    on `batch_size` of the steps there, at the rate `lr`. `horizon` is the largest number of steps
-    of an imagined episode. `imagined_per_real` is the number of imagined episodes for each real training
-    episode after the first `min_real`. `max_imagined_share` is the largest share of imagined trajectories in
-    a batch. `potential` selects M of the rewards γ·M(o′) − M(o): 0 (`none`), the task's `score`, or γ to the
-    power of the scripted expert's `distance` from the goal.
+    `model` selects the model that they are played in: with `none` there are no imagined episodes, and
+    `oracle` is the environment itself without its latency, which bounds what any model could achieve.
+    `learned` is a model that the policy `arm` has beside its own network, for agents without pictures: an
+    `ensemble` of networks, which learn from the real episodes in replay and from demonstrations. For each
+    update of the policy, cloning included, they make `updates` on `batch_size` of these steps, at the rate
+    `lr`.
+    `horizon` is the largest number of steps of an imagined episode. `imagined_per_real` is the number of
+    imagined episodes for each real training episode after the first `min_real`. `max_imagined_share` is the
+    largest share of imagined trajectories in a batch. `potential` selects M of the rewards γ·M(o′) − M(o): 0
+    (`none`), the task's `score`, or γ to the power of the scripted expert's `distance` from the goal.
     """
 
     model: Literal["none", "oracle", "learned"] = "none"

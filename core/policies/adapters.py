@@ -189,10 +189,8 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
             f"{sorted(set(targets) - layers) or 'as usual'}.",
             f"It has {', '.join(sorted(layers)) or 'none'}.",
         )
-    if config.experts and (not experts or config.dropout):
-        raise PolicyError(
-            "policy.lora.experts needs a model with experts, and policy.lora.dropout 0.", "Set it to false."
-        )
+    if config.experts and not experts:
+        raise PolicyError("policy.lora.experts needs a model with experts.", "Set it to false.")
     if is_mixture:
         _log.warning(
             "The adapters leave out the model's experts (%s), which have most of its parameters; "
@@ -206,7 +204,6 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
         PeftLoraConfig(
             r=config.rank,
             lora_alpha=config.alpha,
-            lora_dropout=config.dropout,
             target_modules=rf"{start}(?:.+\.)?\d+\.(?:.+\.)?(?:{names})",
             target_parameters=experts if config.experts else None,
         ),

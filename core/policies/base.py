@@ -36,7 +36,6 @@ class LoraOptions(Protocol):
 
     rank: int
     alpha: float
-    dropout: float
     targets: list[str] | None
     vision: bool
     experts: bool

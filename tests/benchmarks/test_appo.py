@@ -1,10 +1,11 @@
-"""benchmarks/appo_peers.py: reading and keeping runs, resuming, the stop rule of peers, the numbers."""
+"""benchmarks/appo_peers.py: keeping runs, the stop rule of peers, the numbers."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +13,9 @@ import pytest
 gymnasium = pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 from appo_peer import CONFIRMED_EPISODES, Trial
-from appo_peers import (
-    Outcome,
-    Point,
-    Run,
-    Settings,
-    summarise,
-)
+from appo_peers import Outcome, Point, Settings, load, save, summarise
+
+from distrl.core.errors import RunDirectoryError
 
 SETTINGS = Settings(
     env="Any-v0", seed=3, minutes=10.0, stop_at=200.0, eval_every=100, eval_episodes=5, cores=2
@@ -36,9 +33,8 @@ OUTCOME = Outcome(
 )
 
 
-def run(arm: str, seed: int, solved_s: float | None, final: float = 230.0) -> Run:
-    outcome = dataclasses.replace(OUTCOME, solved_s=solved_s, final_return=final)
-    return Run(arm, dataclasses.replace(SETTINGS, seed=seed), 1_000.0, outcome)
+def solved(*times: float | None) -> list[Outcome]:
+    return [dataclasses.replace(OUTCOME, solved_s=solved_s) for solved_s in times]
 
 
 class Evaluations:
@@ -85,13 +81,17 @@ def test_a_peer_is_over_when_a_candidate_is_confirmed() -> None:
 
 
 def test_a_run_without_a_solution_counts_as_the_slowest() -> None:
-    numbers = summarise("ours", [run("ours", seed, s) for seed, s in enumerate((60.0, None, 40.0))])
+    numbers = summarise("ours", solved(60.0, None, 40.0))
     assert (numbers.num_solved, numbers.num_runs) == (2, 3)
     assert numbers.median_s == 60.0
-    assert numbers.median_from_launch_s == 70.0  # training began ten seconds after the process
     assert numbers.solved_s is not None
     assert numbers.solved_s.value == 50.0
-    mostly_unsolved = summarise(
-        "theirs", [run("theirs", seed, s) for seed, s in enumerate((60.0, None, None))]
-    )
-    assert mostly_unsolved.median_s is None
+    assert summarise("theirs", solved(60.0, None, None)).median_s is None
+
+
+def test_a_run_is_kept_with_its_settings(tmp_path: Path) -> None:
+    file = tmp_path / "seed-3.json"
+    save(file, SETTINGS, OUTCOME)
+    assert load(file, SETTINGS) == OUTCOME
+    with pytest.raises(RunDirectoryError, match="another minutes"):
+        load(file, dataclasses.replace(SETTINGS, minutes=5.0))

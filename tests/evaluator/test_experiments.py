@@ -34,7 +34,7 @@ from distrl.evaluator.results import Evaluation, EvaluationSpec, Subject, split_
 from distrl.evaluator.statistics import t_interval
 
 REGIMES = ["r1-reuse", "r2-phones", "r3-sparse", "r4-lag", "r5-drift"]
-SWEEPS = ["dper", "learning", "staleness", "world", "world-arms", *REGIMES]
+SWEEPS = ["dper", "learning", "staleness", "world", "world-arms", "arms-objectives", *REGIMES]
 
 
 def load(tmp_path: Path, text: str, **options: object) -> Sweep:

@@ -83,7 +83,7 @@ def load(base: Path) -> LlamaForCausalLM:
 
 def adapt(model: LlamaForCausalLM, targets: list[str]) -> AdapterHandle:
     """An adapter that does something: PEFT's own starts as a no-op."""
-    handle = attach_adapter(model, LoraConfig(rank=2, alpha=8.0, dropout=0.1, targets=targets))
+    handle = attach_adapter(model, LoraConfig(rank=2, alpha=8.0, targets=targets))
     for tensor in handle.state().values():
         tensor.normal_()
     return handle

@@ -89,14 +89,9 @@ class ArmConfig(ChatPolicyConfig):
 
     `image_size` is the size to which pictures are scaled, [width, height] in pixels. `channels` is the number
     of channels of the convolutions, and `d_model` the width of the layers after them. `chunk`, `axes` and
-<<<<<<< HEAD
-    `bins` are the shape of a motion, and `picture` whether prompts show one; null means what the agent `arm`
-    has. `world` is the number of networks that predict what a motion does; null means `world.ensemble` if
-    `world.model` is learned, else 0. A token of a prompt is a byte of its text.
-=======
     `bins` are the shape of a motion, and `picture` selects whether prompts have a picture; null means the
-    value of the agent `arm`. A token of a prompt is a byte of its text.
->>>>>>> main
+    value of the agent `arm`. `world` is the number of networks that predict what a motion does; null means
+    `world.ensemble` if `world.model` is learned, else 0. A token of a prompt is a byte of its text.
     """
 
     kind: Literal["arm"] = "arm"

@@ -281,16 +281,15 @@ class ArmPolicy(Policy):
     def _foresee(self, prompts: Sequence[_Prompt]) -> list[Generated]:
         """What follows motions: the networks' means, without log-probabilities, since nothing is drawn."""
         outlook = self._outlook(prompts)
-        success, states = outlook.success.sigmoid().mean(0), outlook.states.mean(0)
+        solved, states = outlook.success.sigmoid().mean(0) > 0.5, outlook.states.mean(0)
         found = []
         for row, prompt in enumerate(prompts):
             size = len(prompt.state)
-            if float(success[row]) > 0.5:
+            is_unsure = bool(ArmWorld.doubt(outlook, size)[row] > DOUBT)  # of success, too
+            if solved[row] and not is_unsure:
                 tokens = [_SUCCESS]
             else:
-                is_unsure = bool(ArmWorld.doubt(outlook, size)[row] > DOUBT)
-                numbers = states[row, :size].tolist()
-                tokens = [_UNSURE if is_unsure else _GOES_ON, *_as_bytes(numbers)]
+                tokens = [_UNSURE if is_unsure else _GOES_ON, *_as_bytes(states[row, :size].tolist())]
             found.append(Generated(tokens, [0.0] * len(tokens)))
         return found
 

@@ -113,6 +113,8 @@ REFUSED: list[tuple[list[str], str]] = [
     (["agent.kind=arm"], "policy.kind=tiny does not read prompts of agent.kind arm; set both to arm"),
     ([*ARM, "policy.bins=5"], "policy.bins=5 is not agent.options.bins=21; remove policy.bins"),
     ([*ARM, "learner.max_new_tokens=31"], "less than the 32 numbers of a motion"),
+    ([*ARM, "world.model=learned"], "world.model=learned needs policy.kind arm, an agent without pictures"),
+    (["world.model=learned"], "world.model=learned needs policy.kind arm"),
     ([HUB, "policy.action_bins=21"], "policy.action_bins=21 is for the numbers of agent.kind arm"),
     ([HUB, "agent.kind=arm", "policy.action_bins=20"], "as many agent.options.bins; set it to these"),
     (["agent.kind=elements"], "set policy.kind to reader"),

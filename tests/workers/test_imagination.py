@@ -10,10 +10,12 @@ from scripted_episode import Script, run
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.messages import Lease
-from distrl.core.types import Branch, Completion, Observation, Outcome, Purpose
+from distrl.core.types import ActionRecord, Branch, Completion, Observation, Outcome, PastStep, Purpose
+from distrl.core.world import SUCCESS, said, text_of
 from distrl.evaluator.stores import drawn
 from distrl.evaluator.suites import load_suite
 from distrl.workers.actors import random_action
+from distrl.workers.agents.arm import ArmAgent
 from distrl.workers.agents.elements import ElementsAgent
 from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.episode import EpisodeRunner
@@ -130,3 +132,61 @@ def test_rewards_telescope_so_that_no_way_to_an_outcome_pays_more(answers, poten
 def test_without_a_potential_only_the_outcome_is_paid() -> None:
     found, _ = imagine(2, TAP, COMPLETE, potential="none")
     assert (shaping(found), found.total_reward) == ([0.0, 0.0], 1.0)
+
+
+class Foresees:
+    """A policy that raises the number of its state; as the model of the world it says what it is told to."""
+
+    def __init__(self, *follows: str) -> None:
+        self.follows, self.asked = list(follows), []
+
+    def act(self, messages, images, sampling, prefix):
+        text = text_of(messages)
+        self.asked.append(text)
+        said = self.follows.pop(0) if "\nAnswer: " in text else "4"
+        return Completion(text=said, token_ids=(1,), logprobs=(-1.0,), weight_versions=(1,))
+
+
+def foresee(*follows: str, horizon=5, past=0, max_steps=15):
+    agent, task = ArmAgent(chunk=1, axes=1, bins=5), REAL.task.model_copy(update={"max_steps": max_steps})
+    steps = tuple(PastStep(action=ActionRecord(kind="wait")) for _ in range(past))
+    branch = Branch(trajectory="real", past=steps, horizon=horizon, start=said("Task: Lift\nState: 0.1000"))
+    policy = Foresees(*follows)
+    lease = Lease(id="b", task=task, purpose=Purpose.IMAGINED, branch=branch)
+    found, images = EpisodeRunner(CountingEnv(), agent, policy, WorkerConfig()).run(lease)
+    assert {step.observation.image for step in found.steps} <= images.keys()
+    return found, policy.asked
+
+
+def test_in_a_learned_model_prompts_follow_answers_until_it_says_success() -> None:
+    second = "Task: Lift\nState: 0.2000"
+    found, asked = foresee(second, SUCCESS)
+    assert asked == [
+        "Task: Lift\nState: 0.1000",
+        "Task: Lift\nState: 0.1000\nAnswer: 4",
+        second,
+        f"{second}\nAnswer: 4",
+    ]
+    assert (found.outcome, found.success, found.truncated) == (Outcome.SUCCESS, 1.0, False)
+    assert [step.reward.outcome for step in found.steps] == [0.0, 1.0]
+    assert [step.action.motion for step in found.steps] == [((1.0,),)] * 2
+    assert len({step.observation.image for step in found.steps}) == 2, "other prompts are other screens"
+    assert found.next_prompt == ()
+
+
+@pytest.mark.parametrize(
+    ("follows", "limits", "num_steps", "outcome"),
+    [
+        (["Unsure\nTask: Lift\nState: 0.9000"], {}, 1, Outcome.UNJUDGED),
+        (["Task: Lift\nState: 0.9000"] * 2, {"horizon": 2}, 2, Outcome.UNJUDGED),
+        (["Task: Lift\nState: 0.9000"] * 2, {"past": 3, "max_steps": 5}, 2, Outcome.STEP_LIMIT),
+    ],
+)
+def test_a_learned_model_s_branch_ends_in_doubt_at_its_horizon_and_at_the_task_s_limit(
+    follows, limits, num_steps, outcome
+) -> None:
+    found, _ = foresee(*follows, **limits)
+    assert (len(found.steps), found.outcome, found.truncated) == (num_steps, outcome, True)
+    assert found.steps[-1].done
+    is_cut = outcome is Outcome.UNJUDGED
+    assert found.next_prompt == (said("Task: Lift\nState: 0.9000") if is_cut else ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from policy_fakes import chat, check_agreement, png, swap
 
 from distrl.configs.policy import ArmConfig
+from distrl.core import world
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words
 from distrl.core.policies.arm import ArmPolicy
@@ -26,6 +28,7 @@ SMALL = ArmConfig(
     axes=3,
     bins=5,
     picture=True,
+    world=0,
     max_prompt_tokens=200,
 )
 WORDS = ["Open", "the", "drawer", "door"]
@@ -203,3 +206,62 @@ def test_a_saved_policy_is_the_same_and_belongs_to_its_words(tmp_path: Path) -> 
     assert names(7) == "7"
     with pytest.raises(CheckpointError, match="vocabulary"):
         make(words=["else"]).load(tmp_path)
+
+
+def test_a_policy_with_a_model_of_the_world_answers_what_a_motion_does() -> None:
+    """The state moves by the motion's first numbers; the task is solved where the first comes above 0.5."""
+    policy = build_policy(SMALL.model_copy(update={"picture": False, "world": 3}), WORDS, 0)
+    rng, pairs = random.Random(0), []
+    for _ in range(400):
+        place, bins = [rng.uniform(-0.5, 0.5) for _ in range(3)], [rng.randrange(5) for _ in range(6)]
+        after = [x + 0.1 * (number / 2 - 1) for x, number in zip(place, bins[:3], strict=True)]
+        prompt = world.said(f"Task: Open the door\nState: {' '.join(f'{x:.4f}' for x in place)}")
+        answer = f"Task: Open the door\nState: {' '.join(f'{x:.4f}' for x in after)}"
+        pairs.append((world.question(prompt, policy.text([*bins[:-1], bins[-1] + 5])), answer))
+        if after[0] > 0.5:
+            pairs[-1] = (pairs[-1][0], world.SUCCESS)
+    prompts = [policy.prompt_ids(question) for question, _ in pairs]
+    answers = [policy.completion_ids(answer, ids) for (_, answer), ids in zip(pairs, prompts, strict=True)]
+    for (_, answer), ids, tokens in zip(pairs, prompts, answers, strict=True):
+        assert policy.text(tokens, ids) == answer
+    length = max(map(len, answers))
+    tokens = torch.tensor([[*one, *[0] * (length - len(one))] for one in answers])
+    mask = torch.tensor([[place < len(one) for place in range(length)] for one in answers])
+    batch = policy.collate(prompts, [[]] * len(prompts))
+    assert policy.world is not None
+    before = {name: one.clone() for name, one in policy.named_parameters() if "foresight" not in name}
+    optimiser, losses = torch.optim.Adam(policy.world.parameters(), 0.003), []
+    for _ in range(300):
+        loss = -policy.score(batch, tokens, mask, torch.ones(len(tokens))).logprobs.sum(1).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss))
+    assert losses[-1] < losses[0] - 3
+    assert all(torch.equal(before[name], policy.state_dict()[name]) for name in before)
+
+    acting = policy.prompt_ids(world.said("Task: Open the door\nState: 0.1000 0.2000 0.3000"))
+    far = policy.prompt_ids(
+        world.question(world.said("Task: Open the door\nState: 1.9 -1.9 1.9"), "0 0 0; 0 0 0")
+    )
+    mixed = policy.collate([acting, *prompts[:40], far], [[]] * 42)
+    found = policy.generate(mixed, [Sampling(max_new_tokens=64)] * 42, torch.Generator().manual_seed(0))
+    assert len(found[0].token_ids) == LENGTH
+    texts = [
+        policy.text(one.token_ids, ids) for one, ids in zip(found[1:], [*prompts[:40], far], strict=True)
+    ]
+    assert texts[-1].startswith(world.UNSURE)
+    told = [text.removeprefix(world.UNSURE) for text in texts[:-1]]
+    errors = [
+        max(abs(a - b) for a, b in zip(numbers(one), numbers(answer), strict=True))
+        for one, (_, answer) in zip(told, pairs, strict=False)
+        if world.SUCCESS not in (one, answer)
+    ]
+    assert len(errors) > 30
+    assert sum(errors) / len(errors) < 0.02
+    with pytest.raises(PolicyError, match="reads only prompts"):
+        make().prompt_ids(pairs[0][0])
+
+
+def numbers(text: str) -> list[float]:
+    return [float(word) for word in text.partition("State: ")[2].split()]

@@ -67,6 +67,11 @@ def check_world(config: Config) -> None:
                 "world.model=learned needs policy.kind arm, an agent without pictures, and no potential; set "
                 "agent.options.picture to false and world.potential to none"
             )
+        if config.learner.num_processes != 1 or config.learner.engine != "torch":
+            raise ValueError(
+                "world.model=learned is trained by one process; set learner.num_processes to 1 and "
+                "learner.engine to torch"
+            )
     elif config.devices.pool or (env.import_path is None and env.kind not in REPEATABLE):
         where = "devices.pool" if config.devices.pool else f"env.kind={env.kind}"
         raise ValueError(

@@ -17,6 +17,7 @@ ABSOLUTE = "agent={kind: mobile-use, options: {coordinates: absolute, resize: {%
 RATIOS = "truncates sampling: an action that the behaviour policy can never take has no importance ratio"
 ONE_SERVER = "learner.ds_config={zero_optimization: {%s}}"
 Q_CRITIC = "learner.algorithm={kind: aride, critic: q}"
+FORESIGHT = ["world.model=learned", "agent.options.picture=false"]
 ARM = ["agent.kind=arm", "policy.kind=arm", "learner.max_new_tokens=32"]
 
 REFUSED: list[tuple[list[str], str]] = [
@@ -115,6 +116,7 @@ REFUSED: list[tuple[list[str], str]] = [
     ([*ARM, "learner.max_new_tokens=31"], "less than the 32 numbers of a motion"),
     ([*ARM, "world.model=learned"], "world.model=learned needs policy.kind arm, an agent without pictures"),
     (["world.model=learned"], "world.model=learned needs policy.kind arm"),
+    ([*ARM, *FORESIGHT, "learner.num_processes=2"], "world.model=learned is trained by one process"),
     ([HUB, "policy.action_bins=21"], "policy.action_bins=21 is for the numbers of agent.kind arm"),
     ([HUB, "agent.kind=arm", "policy.action_bins=20"], "as many agent.options.bins; set it to these"),
     (["agent.kind=elements"], "set policy.kind to reader"),

@@ -78,6 +78,27 @@ def test_every_objective_learns_from_chunks(tmp_path: Path, objective: str) -> N
     check_records(found, Purpose.DEMO, axes=2, bins=5, chunk=2)
 
 
+def test_imagined_episodes_of_a_learned_model_are_trained_on(tmp_path: Path) -> None:
+    agent = {"kind": "arm", "options": {**CONFIG["agent"]["options"], "picture": False}}
+    world = {"model": "learned", "min_real": 2, "imagined_per_real": 2, "horizon": 3, "batch_size": 16}
+    found = simulate(tmp_path, CONFIG | {"agent": agent, "world": world}, "learner.episodes=16")
+    check_records(found, Purpose.TRAIN, axes=2, bins=5, chunk=2)
+    real = {one.id: one for one in found if one.purpose is Purpose.TRAIN}
+    imagined = [one for one in found if one.purpose is Purpose.IMAGINED]
+    assert len(imagined) >= 16
+    for one in imagined:
+        assert one.fault is Fault.NONE, one.fault_detail
+        assert one.branch is not None
+        start = real[one.branch.trajectory].steps[len(one.branch.past)]
+        assert one.steps[0].chats[0].messages == start.chats[0].messages
+        assert len(one.steps) <= 3
+    rows = list(read_metrics(tmp_path / "run" / "metrics.jsonl"))
+    losses = [row["world/loss"] for row in rows if "world/loss" in row]
+    assert losses[-1] < losses[0]
+    assert max(row["batch/imagined"] for row in rows if "batch/imagined" in row) > 0.0
+    assert json.loads((tmp_path / "run" / "report.json").read_text())
+
+
 @pytest.mark.needs("libero", "libero-assets")
 def test_an_arm_of_libero_learns_without_demonstrations(tmp_path: Path) -> None:
     name = "turn_on_the_stove"

@@ -8,6 +8,7 @@ by index.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -292,6 +293,7 @@ def _shortened(package: str, name: str) -> str:
 _STRINGS, _START, _END = 0x0001, 0x0102, 0x0103
 _UTF8 = 1 << 8
 _TYPE_STRING, _TYPE_INT_MIN, _TYPE_INT_MAX = 3, 0x10, 0x1F
+_NAME = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 MAX_MANIFEST = 1 << 23
 """Most bytes of a manifest."""
 
@@ -435,6 +437,6 @@ def _manifest(data: bytes) -> Manifest:
         elif kind == _END:
             reader.end(strings[struct.unpack_from("<I", chunk, 20)[0]])
         at += size
-    if not reader.found.package:
-        raise NotAnApk("the manifest names no package")
+    if not _NAME.fullmatch(reader.found.package):
+        raise NotAnApk("the manifest names no valid package")
     return reader.found

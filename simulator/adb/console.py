@@ -12,13 +12,12 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from distrl.core.errors import DistrlError
 from distrl.simulator.adb.adbd.connection import listen
 from distrl.simulator.adb.faults import parse
-from distrl.simulator.adb.machine import Machine, Refused
+from distrl.simulator.adb.machine import Machine
 from distrl.workers.devices.errors import SnapshotMissing
 
 TOKEN_FILE = "~/.emulator_console_auth_token"
@@ -35,15 +34,22 @@ _MAX_SESSIONS = 64
 _log = logging.getLogger(__name__)
 
 
+class Refused(Exception):
+    """What was asked for cannot be done; the text is what the console says after "KO: "."""
+
+
 def read_token(file: Path) -> str:
     """The token in `file`, which is made with a new one, readable by its owner only, if it is not there."""
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
-        token = secrets.token_urlsafe(12)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
-            out.write(token)
-        return token
+        fresh = file.with_name(f".{file.name}.{os.getpid()}")
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as out:
+            out.write(secrets.token_urlsafe(12))
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.link(fresh, file)
+        fresh.unlink()
+        return read_token(file)
 
 
 class ConsoleServer:
@@ -88,12 +94,18 @@ class ConsoleServer:
         is_known = not self._token
         try:
             writer.write((_WELCOME if is_known else _BANNER.format(self._token_file)).encode())
-            while line := await reader.readline():
+            while True:
+                line = await reader.readuntil()
                 words = line.decode("utf-8", "replace").strip()
+                verb, _, given = words.partition(" ")
                 if words in ("quit", "exit"):
                     return
-                if words.split(" ")[0] == "auth":
-                    is_known = self._authenticate(words, is_known, writer.write)
+                if verb == "auth":
+                    token = self._token.encode()
+                    matches = not token or hmac.compare_digest(given.strip().encode(), token)
+                    is_known = is_known or matches
+                    wrong = f"KO: authentication token does not match {self._token_file}\r\n"
+                    writer.write((_WELCOME if matches else wrong).encode())
                 elif words:
                     writer.write(self._answer(words, is_known))
                 await writer.drain()
@@ -101,20 +113,11 @@ class ConsoleServer:
                     writer.close()
                     self._machine.kill()
                     return
-        except (ConnectionError, ValueError) as error:  # gone, or a line that does not end
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             _log.debug("%s: console: %s", self._machine.system.serial, error)
         finally:
             with contextlib.suppress(RuntimeError):  # the loop may be closing
                 writer.close()
-
-    def _authenticate(self, line: str, is_known: bool, write: Callable[[bytes], object]) -> bool:
-        given = line.partition(" ")[2].strip()
-        if hmac.compare_digest(given.encode(), self._token.encode()) or not self._token:
-            write(_WELCOME.encode())
-            return True
-        where = self._token_file
-        write(f"KO: authentication token does not match {where}\r\n".encode())
-        return is_known
 
     def _answer(self, line: str, is_known: bool) -> bytes:
         try:
@@ -162,19 +165,15 @@ def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]
             return [f"fault: {machine.faults.kind.value}"]
         case ["avd", "snapshot", *rest]:
             return _snapshot(machine, rest)
+        case ["avd", "name"]:
+            return [machine.avd_name]
+        case ["avd", "path"]:
+            return [machine.avd_path]
+        case ["avd", "status"]:
+            return ["virtual device is running"]
         case ["avd", *rest]:
-            return _avd(machine, " ".join(rest))
+            raise Refused("bad sub-command" if rest else "missing sub-command")
     raise Refused(_UNKNOWN)
-
-
-def _avd(machine: Machine, verb: str) -> list[str]:
-    if verb == "name":
-        return [machine.avd_name]
-    if verb == "path":
-        return [machine.avd_path]
-    if verb == "status":
-        return ["virtual device is running"]
-    raise Refused("bad sub-command" if verb else "missing sub-command")
 
 
 def _snapshot(machine: Machine, words: list[str]) -> list[str]:

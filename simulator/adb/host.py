@@ -230,7 +230,7 @@ def _make_token(token_file: str) -> None:
 
 
 def _with_faults(phones: Sequence[PhoneSpec], faults: Mapping[str, str]) -> list[PhoneSpec]:
-    known = {phone.serial for phone in phones}
+    known = [phone.serial for phone in phones]
     for serial, text in faults.items():
         if serial not in known:
             raise ConfigError(f"{serial!r} is not a phone of this host.", f"Known: {', '.join(known)}.")

@@ -119,7 +119,6 @@ class HostedPhone:
 
     def __init__(self, spec: PhoneSpec, token: str, token_file: str) -> None:
         self.spec = spec
-        self._system: AndroidSystem | None = None
         self._faults: Faults | None = None
         self._token, self._token_file = token, token_file
         self._first_fault = spec.fault
@@ -152,11 +151,11 @@ class HostedPhone:
             for server, port in servers:
                 await server.start(port)
                 started.append(server)
-        except DistrlError:
+        except (DistrlError, OSError):
             for server in started:
                 await server.stop()
             raise
-        self._system, self._faults, self._endpoints = system, faults, started
+        self._faults, self._endpoints = faults, started
         if self._first_fault:
             faults.set(parse(self._first_fault))
             self._first_fault = ""
@@ -174,11 +173,9 @@ class HostedPhone:
         endpoints, self._endpoints = self._endpoints, []
         for endpoint in endpoints:
             await endpoint.stop()
-        self._system = self._faults = None
+        self._faults = None
 
     def _fault_changed(self, fault: Fault) -> None:
-        if self._system is not None:
-            self._system.blank = fault.kind is Kind.BLANK
         if fault.kind is Kind.CRASH:
             self._crash(CRASH_S if fault.seconds is None else fault.seconds)
 
@@ -193,8 +190,8 @@ class HostedPhone:
         while True:
             try:
                 await self.start()
-            except DistrlError as error:
-                _log.warning("%s", error)
+            except (DistrlError, OSError) as error:
+                _log.warning("%s does not start: %s", self.spec.serial, error)
                 await asyncio.sleep(_REBIRTH_PAUSE_S)
             else:
                 return

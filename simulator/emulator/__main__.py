@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+from distrl.core.errors import DistrlError
 from distrl.simulator.emulator.startup import VERSION, Options, Refused, fault_of, find_avd, parse, take_locks
 from distrl.workers.devices.avd import AvdStore
 
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str]) -> int:
             locks.release()
     except Refused as refused:
         print("\n".join(refused.lines), file=sys.stderr, flush=True)
+        return 1
+    except DistrlError as error:
+        print(f"{'ERROR':<13}| {error}", file=sys.stderr, flush=True)
         return 1
     return 0
 

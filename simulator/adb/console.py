@@ -18,7 +18,7 @@ from distrl.core.errors import DistrlError
 from distrl.simulator.adb.adbd.connection import listen
 from distrl.simulator.adb.faults import parse
 from distrl.simulator.adb.machine import Machine
-from distrl.workers.devices.errors import SnapshotMissing
+from distrl.workers.devices.errors import EmulatorError, SnapshotMissing
 
 TOKEN_FILE = "~/.emulator_console_auth_token"
 """Where the emulator, and `adb emu`, have the token."""
@@ -32,10 +32,6 @@ _MAX_LINE = 4096
 _MAX_SESSIONS = 64
 """Most open connections; another is closed at once."""
 _log = logging.getLogger(__name__)
-
-
-class Refused(Exception):
-    """What was asked for cannot be done; the text is what the console says after "KO: "."""
 
 
 def read_token(file: Path) -> str:
@@ -64,7 +60,11 @@ class ConsoleServer:
 
     async def start(self, port: int = 0) -> int:
         """Listens at `port`, 0 for a free one. Returns the port. Raises PortInUse."""
-        self._server = await listen(self._protocol, port, self._machine.system.serial)
+
+        def protocol() -> asyncio.Protocol:
+            return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_MAX_LINE), self._serve)
+
+        self._server = await listen(protocol, port, self._machine.system.serial)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -77,10 +77,6 @@ class ConsoleServer:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-
-    def _protocol(self) -> asyncio.Protocol:
-        reader = asyncio.StreamReader(limit=_MAX_LINE)
-        return asyncio.StreamReaderProtocol(reader, self._serve)
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._sessions) >= _MAX_SESSIONS:
@@ -122,8 +118,6 @@ class ConsoleServer:
     def _answer(self, line: str, is_known: bool) -> bytes:
         try:
             lines = run_command(self._machine, line, is_known)
-        except Refused as refused:
-            return f"KO: {refused}\r\n".encode()
         except DistrlError as error:
             return f"KO: {error.message}\r\n".encode()
         text = "".join(f"{said}\r\n" for said in lines)
@@ -147,11 +141,11 @@ _LIST_HEAD = "{:<10}{:<20}{:>7}{:>20}{:>15}"
 def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]:
     """The lines that answer one command, without the final "OK"; only harmless ones exist before the token.
 
-    Raises Refused, or another DistrlError, if it cannot be carried out.
+    Raises EmulatorError, or another DistrlError, if it cannot be carried out.
     """
     words = line.split()
     if not is_known and " ".join(words) not in _BEFORE_AUTH:
-        raise Refused(_UNKNOWN)
+        raise EmulatorError(_UNKNOWN)
     match words:
         case ["help"]:
             return list(_HELP)
@@ -172,8 +166,8 @@ def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]
         case ["avd", "status"]:
             return ["virtual device is running"]
         case ["avd", *rest]:
-            raise Refused("bad sub-command" if rest else "missing sub-command")
-    raise Refused(_UNKNOWN)
+            raise EmulatorError("bad sub-command" if rest else "missing sub-command")
+    raise EmulatorError(_UNKNOWN)
 
 
 def _snapshot(machine: Machine, words: list[str]) -> list[str]:
@@ -181,13 +175,13 @@ def _snapshot(machine: Machine, words: list[str]) -> list[str]:
     if words == ["list"]:
         return _listed(machine)
     if not words or words[0] not in verbs:
-        raise Refused("bad sub-command" if words else "missing sub-command")
+        raise EmulatorError("bad sub-command" if words else "missing sub-command")
     if len(words) < 2:
-        raise Refused(f"argument missing, try 'avd snapshot {words[0]} <name>'")
+        raise EmulatorError(f"argument missing, try 'avd snapshot {words[0]} <name>'")
     try:
         verbs[words[0]](words[1])
     except SnapshotMissing as error:
-        raise Refused(f"Device 'cache' does not have the requested snapshot '{words[1]}'") from error
+        raise EmulatorError(f"Device 'cache' does not have the requested snapshot '{words[1]}'") from error
     return []
 
 

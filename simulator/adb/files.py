@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 ROOT, SYSTEM, SHELL = 0, 1000, 2000
-"""User ids: the superuser, the system server, and who adb is."""
+"""User ids: the superuser, the system server, and the user of adb's shells."""
 
 
 class _Kind:
@@ -93,10 +93,10 @@ class Files:
     """A file tree. Modes and owners are kept and shown, and forbid nothing.
 
     Attributes:
-        uid: Who a shell is, and so owns what is made: `SHELL`, or `ROOT` after `adb root`.
+        uid: The user of shells, who owns what they make: `SHELL`, or `ROOT` after `adb root`.
     """
 
-    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._inodes = 1
         self._bytes = 0

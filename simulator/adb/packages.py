@@ -35,7 +35,7 @@ class Package:
     Attributes:
         activity: Its main activity, "" when it has none.
         installed_ms, updated_ms: Milliseconds since 1970.
-        installer: Who installed it, "" for the system or adb.
+        installer: The package that installed it, "" for the system or adb.
         home: Whether its main activity is a home screen.
         ime: The class of the input method that it brings, "" for none.
     """
@@ -112,7 +112,7 @@ def _from_store(name: str, asks: str, uid: int) -> Package:
 class Packages:
     """What is installed."""
 
-    def __init__(self, apps: Callable[[], Sequence[str]] = lambda: BUILT_IN) -> None:
+    def __init__(self, apps: Callable[[], Sequence[str]]) -> None:
         self._apps = apps
         self._followed: tuple[str, ...] = ()
         launcher = _own("launcher", "Launcher", FIRST_UID)

@@ -36,7 +36,6 @@ _CHECK_S = 0.5
 """How often the adb server's list is compared with the phones."""
 _DEADLINE_S = 3.0
 """Longest wait for the adb server."""
-_MAX_LIST = 1 << 16
 _log = logging.getLogger(__name__)
 
 
@@ -60,8 +59,6 @@ class Announcer:
             if await reader.readexactly(4) != b"OKAY":
                 raise ConnectionRefusedError("the server refused to list its devices")
             size = int(await reader.readexactly(4), 16)
-            if size > _MAX_LIST:
-                raise ValueError(f"a device list of {size} bytes")
             text = (await reader.readexactly(size)).decode("utf-8", "replace")
         finally:
             writer.close()
@@ -103,7 +100,6 @@ class PhoneSpec:
     adb_port: int
     width: int = 540
     height: int = 1200
-    api_level: int = 34
     snapshots: str = ""
     fault: str = ""
     grpc_port: int = 0
@@ -134,7 +130,7 @@ class HostedPhone:
     async def start(self) -> None:
         """Boots it. Raises PortInUse or MissingDependency."""
         spec = self.spec
-        system = AndroidSystem(spec.serial, spec.width, spec.height, spec.api_level, cache=_PICTURES)
+        system = AndroidSystem(spec.serial, spec.width, spec.height, cache=_PICTURES)
         faults = Faults()
         faults.on_change(self._fault_changed)
         adbd = AdbdServer(system, faults)

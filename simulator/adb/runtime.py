@@ -57,7 +57,7 @@ class LogBuffer:
         pid: int = 612,
         buffer: str = "main",
     ) -> None:
-        """Appends an entry and wakes up those who follow the log."""
+        """Appends an entry and wakes up the followers of the log."""
         now = int(self._clock() * 1000)
         self._serial += 1
         self._entries.append(Entry(self._serial, now, pid, priority, tag, message, buffer))
@@ -177,7 +177,7 @@ class Processes:
 
 
 class Pipe(Protocol):
-    """One connection, seen by who answers it."""
+    """One connection, as its handler sees it."""
 
     async def read(self, size: int) -> bytes:
         """At most `size` bytes; b"" when the other side has closed."""
@@ -215,7 +215,7 @@ class Network:
         self._answers.pop(port, None)
 
     def answer(self, port: int) -> Answer | None:
-        """Who answers at `port`; None when the connection is refused."""
+        """The handler of connections to `port`; None when they are refused."""
         return self._answers.get(port)
 
     def clear(self) -> None:

@@ -36,11 +36,8 @@ def main(arguments: Sequence[str]) -> int:
             asyncio.run(Emulator(avd, options, fault, say).run())
         finally:
             locks.release()
-    except Refused as refused:
-        print("\n".join(refused.lines), file=sys.stderr, flush=True)
-        return 1
-    except DistrlError as error:
-        print(f"{'ERROR':<13}| {error}", file=sys.stderr, flush=True)
+    except (Refused, DistrlError) as error:
+        print(error, file=sys.stderr, flush=True)
         return 1
     return 0
 

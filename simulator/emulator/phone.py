@@ -23,15 +23,13 @@ from distrl.simulator.adb.console import TOKEN_FILE, ConsoleServer, read_token
 from distrl.simulator.adb.faults import Faults, Kind, parse
 from distrl.simulator.adb.machine import AvdSnapshots, Machine
 from distrl.simulator.adb.process import Announcer, Endpoint
-from distrl.simulator.emulator.startup import VERSION, Fault, Options, Refused, hardware
+from distrl.simulator.emulator.startup import VERSION, Fault, Options, Refused, hardware, line
 from distrl.workers.devices.avd import Avd, write_ini
 from distrl.workers.devices.errors import PortInUse, SnapshotMissing
 
 COLD_BOOT_S, WARM_BOOT_S = 0.3, 0.05
 """How long a boot takes, from nothing and from a snapshot; `sim.boot_s` in config.ini changes the first."""
 FIRST_PORT, LAST_PORT = 5554, 5584
-GRPC_OFFSET = 3000
-"""From the console's port to gRPC's, when `-grpc` names none."""
 DATA = "userdata-sim.bin"
 """Where an AVD's data is while no emulator runs."""
 Say = Callable[[str, str], None]
@@ -111,7 +109,7 @@ class Emulator:
                     await self._serve_grpc()
                     return
         raise Refused(
-            f"{'ERROR':<13}| It seems too many emulator instances are running on this machine. Aborting."
+            line("ERROR", "It seems too many emulator instances are running on this machine. Aborting.")
         )
 
     async def _listen_at(self, port: int) -> bool:
@@ -132,7 +130,7 @@ class Emulator:
         if asked is None:
             return
         token = secrets.token_urlsafe(48) if "grpc-use-token" in self._options.plain else ""
-        port = int(asked) if asked.isdecimal() else self._adb_port - 1 + GRPC_OFFSET
+        port = int(asked) if asked.isdecimal() else self._adb_port - 1 + emulator_grpc.PORT_OFFSET
         try:
             server = emulator_grpc.serve(self._machine, token)
             await server.start(port)
@@ -143,7 +141,7 @@ class Emulator:
             for other in self._servers:
                 await other.stop()
             raise Refused(
-                f"{'ERROR':<13}| Failed to start grpc service, even though it was explicitly requested."
+                line("ERROR", "Failed to start grpc service, even though it was explicitly requested.")
             ) from error
         auth = "+token" if token else "none"
         self._say("INFO", f"Started GRPC server at 127.0.0.1:{port}, security: Local, auth: {auth}")
@@ -187,7 +185,7 @@ class Emulator:
             try:
                 self._system.load(data.read_bytes())
             except EnvError as error:
-                raise Refused(f"{'FATAL':<13}| {data} is damaged. Start with -wipe-data.") from error
+                raise Refused(line("FATAL", f"{data} is damaged. Start with -wipe-data.")) from error
             self._system.reboot()
         return False
 

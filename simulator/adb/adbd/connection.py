@@ -54,13 +54,14 @@ class Connection(asyncio.Protocol):
     Attributes:
         max_payload: Most bytes in one packet, as both sides agreed.
         reverse: The ports that the phone forwards to the host.
+        faults: The phone's.
     """
 
     def __init__(self, server: AdbdServer) -> None:
         self.server = server
         self.max_payload = MIN_PAYLOAD
         self.reverse = services.Reverse(server.system.network, self.open_stream)
-        self._faults: Faults = server.faults
+        self.faults = server.faults
         self._reader = Reader()
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, Stream] = {}
@@ -80,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(MAX_UNREAD)
         self.server.connections.add(self)
-        self.fault_changed(self._faults.fault)
+        self.fault_changed(self.faults.fault)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The adb server has gone."""
@@ -149,10 +150,6 @@ class Connection(asyncio.Protocol):
         """`stream` has ended; packets to it are ignored from now on."""
         self._streams.pop(stream.local, None)
 
-    def delay_s(self, busy_s: float) -> float:
-        """How much later an answer is sent that took `busy_s`."""
-        return self._faults.delay_s(busy_s)
-
     def open_stream(self, service: str) -> Stream:
         """Asks the adb server for `service`, e.g. "tcp:7100" for a port of its machine."""
         stream = self._new_stream(0)
@@ -165,7 +162,7 @@ class Connection(asyncio.Protocol):
         if packet.command == CNXN:
             self._meet(packet)
         elif packet.command == AUTH:
-            if self._faults.kind is Kind.UNAUTHORIZED and packet.arg0 == AUTH_SIGNATURE:
+            if self.faults.kind is Kind.UNAUTHORIZED and packet.arg0 == AUTH_SIGNATURE:
                 self._challenge()
         elif not self._is_online:
             raise PacketError("a stream before the handshake")
@@ -202,9 +199,9 @@ class Connection(asyncio.Protocol):
 
     def _greet(self) -> None:
         assert self._hello is not None
-        if self._faults.kind is Kind.OFFLINE:
+        if self.faults.kind is Kind.OFFLINE:
             return
-        if self._faults.kind is Kind.UNAUTHORIZED:
+        if self.faults.kind is Kind.UNAUTHORIZED:
             self._challenge()
             return
         self._is_online = True
@@ -283,7 +280,6 @@ class AdbdServer:
     async def start(self, port: int = 0) -> int:
         """Listens at `port`, 0 for a free one. Returns the port. Raises PortInUse."""
         self._server = await listen(lambda: Connection(self), port, self.system.serial)
-        self._fault_changed(self.faults.fault)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 

@@ -37,7 +37,7 @@ Handler = Callable[[Stream], Awaitable[None]]
 
 
 def find(service: str, connection: Connection) -> Handler | None:
-    """Who serves `service`, e.g. "shell:ls"; None when the phone has no such service."""
+    """The handler of `service`, e.g. "shell:ls"; None when the phone has no such service."""
     system = connection.server.system
     name, _, argument = service.partition(":")
     kind, *options = name.split(",")

@@ -215,7 +215,7 @@ class Stream:
 
     async def write(self, data: bytes) -> None:
         """Sends `data`; returns when there is room for more. Raises ConnectionError after the end."""
-        delay_s = self._link.delay_s(time.monotonic() - self._busy_since)
+        delay_s = self._link.faults.delay_s(time.monotonic() - self._busy_since)
         if delay_s:
             await asyncio.sleep(delay_s)
             self._busy_since = time.monotonic()

@@ -90,7 +90,7 @@ def test_what_cannot_run_ends_with_one_line(run, sdk: SimSdk, avd: Avd) -> None:
     ):
         refused = run(*arguments)
         assert refused.process.wait(END_S) == 1
-        assert refused.log.read_text().splitlines()[-1].find(line) > 0
+        assert line in refused.log.read_text().splitlines()[-1]
     wiped = run("-avd", "pixel", "-wipe-data")
     wiped.says("Boot completed")
 

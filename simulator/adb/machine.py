@@ -100,12 +100,12 @@ class AvdSnapshots(Snapshots):
 
     def list(self) -> list[Snapshot]:
         """All, by name."""
-        kept = [path for path in sorted(self.folder.glob("*/ram.bin")) if _NAME.fullmatch(path.parent.name)]
-        facts = [(path, _facts(path.parent)) for path in kept]
-        return [
-            Snapshot(path.parent.name, path.stat().st_size, known.saved_at, known.clock_s)
-            for path, known in facts
-        ]
+        found = []
+        for path in sorted(self.folder.glob("*/ram.bin")):
+            if _NAME.fullmatch(path.parent.name):  # else what a save that was killed has left
+                facts = _facts(path.parent)
+                found.append(Snapshot(path.parent.name, path.stat().st_size, facts.saved_at, facts.clock_s))
+        return found
 
     def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
         """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
@@ -213,5 +213,5 @@ class Machine:
     def _check_writable(self) -> None:
         if self.is_read_only:
             raise SnapshotFailed(
-                "Snapshot operations are not allowed: the emulator runs with -read-only.", "Use another one."
+                "Snapshot operations are not allowed: the emulator runs with -read-only.", "Start it without."
             )

@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         max_payload: Most bytes in one packet, as both sides agreed.
         reverse: The ports that the phone forwards to the host.
-        faults: The phone's.
+        faults: What is wrong with the phone.
     """
 
     def __init__(self, server: AdbdServer) -> None:

@@ -262,6 +262,13 @@ def _file_start(state: State, params: Params, rng: Names) -> None:
 STORED = Entries("files", "files", "name", "file", "file", param="file", is_searched=True)
 
 
+def _folder_start(state: State, params: Params, rng: Names) -> None:
+    """There is no such folder."""
+    app = state["apps"]["files"]
+    app["folders"] = [folder for folder in app["folders"] if folder != params["name"]]
+    app["files"] = [entry for entry in app["files"] if entry["folder"] != params["name"]]
+
+
 def _rename_check(state: State, params: Params) -> bool:
     return bool(STORED.entry(state, {"file": params["name"]}) and not STORED.entry(state, params))
 
@@ -319,7 +326,7 @@ _task = partial(everyday, "files")
 TEMPLATES: dict[str, Template] = {
     "folder_new": _task(
         {"name": str},
-        fresh,
+        _folder_start,
         lambda state, params: params["name"] in state["apps"]["files"]["folders"],
         _folder_step,
         may=(May("files.folders", only("", "name")),),

@@ -256,33 +256,33 @@ def _mail_show_check(state: State, params: Params) -> bool:
     return place >= 0 and is_shown(state, "mail", "mail", place)
 
 
-def _sent(state: State, subject: str) -> State:
-    mails: list[State] = state["apps"]["mail"]["mails"]
-    return next((e for e in reversed(mails) if (e["subject"], e["box"]) == (subject, "sent")), {})
+def _wanted(state: State, params: Params) -> State:
+    """The mail that the task wants to be sent: a new one, or a reply."""
+    if "to" in params:
+        return mail(params["to"], params["subject"], params["text"], "sent")
+    answered = state["apps"]["mail"]["mails"][find(state, params["subject"])]
+    return mail(answered["person"], "Re: " + params["subject"], params["text"], "sent")
 
 
-def _send_check(state: State, params: Params) -> bool:
-    entry = _sent(state, params["subject"])
-    return bool(entry and entry["body"] == params["text"] and entry["person"] == params["to"])
+def _sent_check(state: State, params: Params) -> bool:
+    wanted = _wanted(state, params)
+    return any({**entry, "read": False, "star": False} == wanted for entry in state["apps"]["mail"]["mails"])
+
+
+def _form_step(expert: Expert, params: Params) -> Action:
+    wanted = _wanted(expert.state, params)
+    return expert.fill("mail", {"to": wanted["person"], "subject": wanted["subject"], "body": wanted["body"]})
 
 
 def _send_step(expert: Expert, params: Params) -> Action:
-    if expert.page("mail")[0] != "write":
-        return expert.to_root("mail") or expert.tap("write")
-    wanted = {"to": params["to"], "subject": params["subject"], "body": params["text"]}
-    return expert.fill("mail", wanted)
-
-
-def _reply_check(state: State, params: Params) -> bool:
-    return bool(_sent(state, "Re: " + params["subject"]).get("body") == params["text"])
+    if expert.page("mail")[0] == "write":
+        return _form_step(expert, params)
+    return expert.to_root("mail") or expert.tap("write")
 
 
 def _reply_step(expert: Expert, params: Params) -> Action:
-    place = find(expert.state, params["subject"])
-    if place >= 0 and expert.page("mail") == ["reply", place]:
-        if st.text(expert.state, "mail.subject") != "Re: " + params["subject"]:
-            return BACK
-        return expert.write("mail_body", "mail.body", params["text"], "clear_body") or expert.tap("save")
+    if expert.page("mail") == ["reply", find(expert.state, params["subject"])]:
+        return _form_step(expert, params)
     return _mail_at(expert, params) or expert.tap("reply")
 
 
@@ -306,8 +306,8 @@ TEMPLATES: dict[str, Template] = {
         {"subject": str}, _mail_start, _is_in("archive"), _tap("archive"), may=_mail_may("box")
     ),
     "mail_delete": _task({"subject": str}, _mail_start, _is_in("bin"), _tap("bin"), may=_mail_may("box")),
-    "mail_send": _task({"to": str, "subject": str, "text": str}, fresh, _send_check, _send_step, may=_SENT),
-    "mail_reply": _task({"subject": str, "text": str}, _mail_start, _reply_check, _reply_step, may=_SENT),
+    "mail_send": _task({"to": str, "subject": str, "text": str}, fresh, _sent_check, _send_step, may=_SENT),
+    "mail_reply": _task({"subject": str, "text": str}, _mail_start, _sent_check, _reply_step, may=_SENT),
 }
 _SUBJECT = {"subject": "event"}
 FAMILIES = (

@@ -48,16 +48,13 @@ def _install_others(state: State, params: Params, rng: random.Random) -> None:
 
 def _install_app_too(state: State, params: Params, rng: random.Random) -> None:
     _install_others(state, params, rng)
-    if params.get("present", True):
+    if params.get("present", "app" in params):
         store_catalog.install(state, params["app"])
 
 
 def _offer_updates(state: State, params: Params, rng: random.Random) -> None:
     """An update for the app, if the task is about one, and for two others."""
-    if "app" in params:
-        _install_app_too(state, params, rng)
-    else:
-        _install_others(state, params, rng)
+    _install_app_too(state, params, rng)
     named = [params["app"]] if "app" in params else []
     updates = named + rng.sample(params["others"], min(2, len(params["others"])))
     state["apps"]["store"]["updates"] = sorted(updates, key=lambda name: ENTRIES[name].label)

@@ -63,11 +63,17 @@ def template(name: str, params: Params) -> Template:
         )
     for key, kind in needs.items():
         value = params[key]
-        if type(value) is not kind or value not in choices.get(key, (value,)):
+        if type(value) is not kind or value not in choices.get(key, (value,)) or not _is_typable(value):
             raise TaskError(
                 f"{value!r} is not a valid {key} for template {name!r}.", "See simulator/docs/phone.md."
             )
     return found
+
+
+def _is_typable(value: Any) -> bool:
+    """False for a text that no field holds, because of its length, its white space or control characters."""
+    is_text = isinstance(value, str)
+    return not is_text or (value.isprintable() and value == " ".join(value.split())[: st.MAX_TEXT])
 
 
 def _check_interruptions(kinds: Any) -> None:

@@ -80,9 +80,7 @@ def choice(shop: State, key: str, product: Product) -> Item:
     if shop["choice"].get("id") == product.id:
         chosen: Item = shop["choice"]
         return chosen
-    settled = not SHOPS[key].asks
-    size = product.kind.sizes[0] if product.kind.sizes and settled else ""
-    return {"id": product.id, "color": product.colors[0] if settled else "", "size": size, "count": 1}
+    return default(product) | ({"color": "", "size": ""} if SHOPS[key].asks else {})
 
 
 def missing(item: Item) -> str:

@@ -22,7 +22,7 @@ from distrl.simulator.apps.webshop.goods import BANDS, BY_TITLE, PRODUCTS, SORTS
 from distrl.simulator.apps.webshop.shops import SHOPS, Shop
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import Page, State
-from distrl.simulator.tasks.base import May, Params, Template, where
+from distrl.simulator.tasks.base import Check, May, Params, Template, where
 from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, SWIPE_DOWN, Expert
 
 UNSORTED = {"sort": "best", "brand": "", "band": ""}
@@ -232,15 +232,15 @@ def same(one: shop_state.Item, other: shop_state.Item) -> bool:
     return all(one[what] == other[what] for what in ("id", "color", "size"))
 
 
-Check = Callable[[State, Params], bool]
 Way = Callable[[Shopper, Params], "Action | None"]
 """What to do now, or None once there is nothing left to do."""
 
 
 def items(listed: Iterable[dict[str, Any]]) -> list[shop_state.Item]:
-    """A cart as parameters have it, by titles, as a shop's data have it, by ids."""
+    """A cart as parameters have it, by titles, as a shop's data have it; without options it has `default`."""
     return [
-        {"id": BY_TITLE[entry["product"]].id, **{key: entry[key] for key in ("color", "size", "count")}}
+        shop_state.default(BY_TITLE[entry["product"]])
+        | {key: entry[key] for key in ("color", "size", "count") if key in entry}
         for entry in listed
     ]
 
@@ -274,6 +274,8 @@ def _refuse_nonsense(params: Params) -> None:
         wrong = "no result with that brand and price"
     for entry in params.get("cart", ()) or ([params] if "product" in params else []):
         wrong = wrong or _fault(shop, entry)
+    if not wrong and {"cart", "product"} <= set(params) and changed(params) == items(params["cart"]):
+        wrong = "nothing to change in that cart"
     if wrong:
         raise TaskError(
             f"the shop {shop.key!r} has {wrong}.", "Correct the task's params; see simulator/docs/webshop.md."

@@ -291,9 +291,9 @@ TEMPLATES: dict[str, Template] = {
         choices={"hour": range(1, 13), "minute": range(0, 60, 5)},
         phone="quickstart",
     ),
-    "alarm_at": _task({**_TIME}, _start_at, _at_check, _at_step, _TIMES, _alarms()),
-    "alarm_off": _task({**_TIME}, _with_alarm, _off_check, _off_step, _TIMES, _alarms("on")),
-    "alarm_delete": _task({**_TIME}, _with_alarm, _gone_check, _gone_step, _TIMES, _alarms()),
+    "alarm_at": _task(_TIME, _start_at, _at_check, _at_step, _TIMES, _alarms()),
+    "alarm_off": _task(_TIME, _with_alarm, _off_check, _off_step, _TIMES, _alarms("on")),
+    "alarm_delete": _task(_TIME, _with_alarm, _gone_check, _gone_step, _TIMES, _alarms()),
     "alarm_days": _task(
         {**_TIME, "days": str},
         _with_alarm,

@@ -262,13 +262,6 @@ def _file_start(state: State, params: Params, rng: Names) -> None:
 STORED = Entries("files", "files", "name", "file", "file", param="file", is_searched=True)
 
 
-def _folder_start(state: State, params: Params, rng: Names) -> None:
-    """There is no such folder."""
-    app = state["apps"]["files"]
-    app["folders"] = [folder for folder in app["folders"] if folder != params["name"]]
-    app["files"] = [entry for entry in app["files"] if entry["folder"] != params["name"]]
-
-
 def _rename_check(state: State, params: Params) -> bool:
     return bool(STORED.entry(state, {"file": params["name"]}) and not STORED.entry(state, params))
 
@@ -313,27 +306,23 @@ def _sort_step(expert: Expert, params: Params) -> Action:
     return expert.to_root("files") or expert.tap(f"folder_{folders.index(folder)}")
 
 
-def _renamed(*fields: str) -> tuple[May, ...]:
-    """The task's file under its old and its new name; of it only `fields`, if any are named."""
-
-    def is_meant(file: State, params: Params) -> bool:
-        return file["name"] in (params["file"], params.get("name"))
-
-    return (May("files.files", where(is_meant, *fields)),)
-
-
+_RENAMED = where(lambda file, params: file["name"] in (params["file"], params["name"]), "name")
 _task = partial(everyday, "files")
 TEMPLATES: dict[str, Template] = {
     "folder_new": _task(
         {"name": str},
-        _folder_start,
+        fresh,
         lambda state, params: params["name"] in state["apps"]["files"]["folders"],
         _folder_step,
         may=(May("files.folders", only("", "name")),),
     ),
     "file_show": _task({"file": str}, _file_start, STORED.is_open, STORED.open),
     "file_rename": _task(
-        {"file": str, "name": str}, _file_start, _rename_check, _rename_step, may=_renamed("name")
+        {"file": str, "name": str},
+        _file_start,
+        _rename_check,
+        _rename_step,
+        may=(May("files.files", _RENAMED),),
     ),
     "file_move": _task(
         {"file": str, "to": str},
@@ -341,9 +330,9 @@ TEMPLATES: dict[str, Template] = {
         STORED.matches("folder", "to"),
         _move_step,
         {"to": FOLDERS},
-        _renamed("folder"),
+        STORED.may("folder"),
     ),
-    "file_delete": _task({"file": str}, _file_start, STORED.is_gone, STORED.delete, may=_renamed()),
+    "file_delete": _task({"file": str}, _file_start, STORED.is_gone, STORED.delete, may=STORED.may()),
     "files_sort": _task(
         {"folder": str, "order": str}, fresh, _sort_check, _sort_step, {"folder": FOLDERS, "order": ORDERS}
     ),

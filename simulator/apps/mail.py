@@ -16,6 +16,7 @@ from distrl.simulator.phone.ui import STATUS_H, Ui
 from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Check,
+    Entries,
     Family,
     May,
     Params,
@@ -23,8 +24,6 @@ from distrl.simulator.tasks.base import (
     Template,
     everyday,
     fresh,
-    is_shown,
-    only,
     where,
 )
 from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
@@ -52,14 +51,6 @@ def data() -> State:
 def mail(person: str, subject: str, body: str, box: str = "inbox") -> State:
     """A mail from `person`, or to it where it is in "sent"."""
     return {"person": person, "subject": subject, "body": body, "box": box, "read": False, "star": False}
-
-
-def find(state: State, subject: str, box: str = "inbox") -> int:
-    """The place of the mail with this subject in a box, -1 when there is none."""
-    mails: list[State] = state["apps"]["mail"]["mails"]
-    return next(
-        (place for place, entry in enumerate(mails) if (entry["subject"], entry["box"]) == (subject, box)), -1
-    )
 
 
 def view(ui: Ui) -> list[Node]:
@@ -216,6 +207,9 @@ APP = App(
 )
 
 
+MAILS = Entries("mail", "mails", "subject", "mail", "mail")
+
+
 def _mail_start(state: State, params: Params, rng: Names) -> None:
     subjects = rng.names("event", 4, without=(params["subject"],))
     subjects.insert(rng.randrange(5), params["subject"])
@@ -226,19 +220,17 @@ def _mail_start(state: State, params: Params, rng: Names) -> None:
 
 
 def _mail_at(expert: Expert, params: Params) -> Action | None:
-    place = find(expert.state, params["subject"])
-    if place < 0:
+    if not _is_in("inbox")(expert.state, params):
         return IMPOSSIBLE
-    if expert.page("mail") == ["mail", place]:
-        return None
-    if expert.state["apps"]["mail"]["box"] != "inbox":
+    step = MAILS.open(expert, params)
+    if step is not None and expert.state["apps"]["mail"]["box"] != "inbox":
         at = expert.page("mail")[0]
         return expert.tap("box_inbox") if at == "boxes" else expert.tap("boxes") if at == "root" else BACK
-    return expert.to_root("mail") or expert.tap(f"mail_{place}")
+    return step
 
 
 def _is_in(box: str) -> Check:
-    return lambda state, params: find(state, params["subject"], box) >= 0
+    return lambda state, params: bool(MAILS.entry(state, params).get("box") == box)
 
 
 def _tap(rid: str) -> Step:
@@ -246,21 +238,11 @@ def _tap(rid: str) -> Step:
     return lambda expert, params: _mail_at(expert, params) or expert.tap(rid)
 
 
-def _mail_star_check(state: State, params: Params) -> bool:
-    place = find(state, params["subject"])
-    return bool(place >= 0 and state["apps"]["mail"]["mails"][place]["star"])
-
-
-def _mail_show_check(state: State, params: Params) -> bool:
-    place = find(state, params["subject"])
-    return place >= 0 and is_shown(state, "mail", "mail", place)
-
-
 def _wanted(state: State, params: Params) -> State:
     """The mail that the task wants to be sent: a new one, or a reply."""
     if "to" in params:
         return mail(params["to"], params["subject"], params["text"], "sent")
-    answered = state["apps"]["mail"]["mails"][find(state, params["subject"])]
+    answered = MAILS.entry(state, params)
     return mail(answered["person"], "Re: " + params["subject"], params["text"], "sent")
 
 
@@ -281,13 +263,9 @@ def _send_step(expert: Expert, params: Params) -> Action:
 
 
 def _reply_step(expert: Expert, params: Params) -> Action:
-    if expert.page("mail") == ["reply", find(expert.state, params["subject"])]:
+    if expert.page("mail") == ["reply", MAILS.find(expert.state, params)]:
         return _form_step(expert, params)
     return _mail_at(expert, params) or expert.tap("reply")
-
-
-def _mail_may(*fields: str) -> tuple[May, ...]:
-    return (May("mail.mails", only("subject", "subject", *fields)),)
 
 
 def _is_sent(entry: State, params: Params) -> bool:
@@ -300,12 +278,18 @@ def _is_sent(entry: State, params: Params) -> bool:
 _SENT = (May("mail.mails", where(_is_sent)),)
 _task = partial(everyday, "mail")
 TEMPLATES: dict[str, Template] = {
-    "mail_show": _task({"subject": str}, _mail_start, _mail_show_check, _mail_at),
-    "mail_star": _task({"subject": str}, _mail_start, _mail_star_check, _tap("star"), may=_mail_may("star")),
-    "mail_archive": _task(
-        {"subject": str}, _mail_start, _is_in("archive"), _tap("archive"), may=_mail_may("box")
+    "mail_show": _task({"subject": str}, _mail_start, MAILS.is_open, _mail_at),
+    "mail_star": _task(
+        {"subject": str},
+        _mail_start,
+        lambda state, params: bool(MAILS.entry(state, params)["star"]),
+        _tap("star"),
+        may=MAILS.may("star"),
     ),
-    "mail_delete": _task({"subject": str}, _mail_start, _is_in("bin"), _tap("bin"), may=_mail_may("box")),
+    "mail_archive": _task(
+        {"subject": str}, _mail_start, _is_in("archive"), _tap("archive"), may=MAILS.may("box")
+    ),
+    "mail_delete": _task({"subject": str}, _mail_start, _is_in("bin"), _tap("bin"), may=MAILS.may("box")),
     "mail_send": _task({"to": str, "subject": str, "text": str}, fresh, _sent_check, _send_step, may=_SENT),
     "mail_reply": _task({"subject": str, "text": str}, _mail_start, _sent_check, _reply_step, may=_SENT),
 }

@@ -21,6 +21,7 @@ from distrl.simulator.tasks.base import (
     Params,
     Template,
     everyday,
+    fresh,
     is_shown,
     where,
 )
@@ -360,11 +361,6 @@ def _put_step(expert: Expert, params: Params) -> Action:
     return _song_menu(expert, params, "playlist")
 
 
-def _new_start(state: State, params: Params, rng: Names) -> None:
-    """There is no such playlist."""
-    state["apps"]["music"]["playlists"].pop(params["name"], None)
-
-
 def _new_check(state: State, params: Params) -> bool:
     return params["name"] in state["apps"]["music"]["playlists"]
 
@@ -418,7 +414,7 @@ TEMPLATES: dict[str, Template] = {
         may=_QUEUED,
     ),
     "music_album": _task({"album": str}, _album_start, _album_check, _album_step),
-    "playlist_new": _task({"name": str}, _new_start, _new_check, _new_step, may=_PLAYLIST),
+    "playlist_new": _task({"name": str}, fresh, _new_check, _new_step, may=_PLAYLIST),
     "playlist_add": _task(
         {**_SONG, "playlist": str},
         _put_start,

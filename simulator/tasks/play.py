@@ -86,7 +86,10 @@ def _check_interruptions(kinds: Any) -> None:
 
 
 def start_state(name: str, params: Params, seed: int) -> State:
-    """The state that a task starts from: a function of its arguments alone. Odd seeds show held-out names."""
+    """The state that a task starts from: a function of its arguments alone. Odd seeds show held-out names.
+
+    Raises TaskError if the parameters do not fit, or leave nothing to do.
+    """
     found = template(name, params)
     rng = Names(seed)
     state = new_state(params["layout"], rng.choice(TIMES), PHONES[found.phone])
@@ -97,6 +100,8 @@ def start_state(name: str, params: Params, seed: int) -> State:
         for each in APPS.values():
             each.fill(state, rng)
     found.start(state, params, rng)
+    if found.check(state, params):
+        raise TaskError(f"template {name!r} is solved at its start with the params {params}.", "Change them.")
     if found.phone != "quickstart":
         state_diff.keep(state)
     state["pending"] = interruptions.plan(

@@ -75,11 +75,10 @@ def _box(ui: Ui, searching: bool) -> list[Node]:
             if widgets.asked(ui.state, "mail", entry["subject"], entry["person"])
         ]
 
-    def row(y: float, _: int, place: int) -> Node:
-        return _mail_row(ui, y, place)
-
     none = ("mail", "Nothing here")
-    listed = widgets.listing(ui, "mail.list", 92, shown, row, head=4, foot=90, none=none)
+    listed = widgets.listing(
+        ui, "mail.list", 92, shown, lambda y, _, place: _mail_row(ui, y, place), head=4, foot=90, none=none
+    )
     if searching:
         return [listed, widgets.search_bar(ui, "mail", "Search mail")]
     actions = [

@@ -142,8 +142,7 @@ def _label_check(state: State, params: Params) -> bool:
 def _label_step(expert: Expert, params: Params) -> Action:
     state, minutes = expert.state, minutes_of(params)
     if _alarm(state, minutes) and expert.page("clock") == ["label", _place(state, minutes)]:
-        typed = expert.write("clock_label", "clock.label", params["label"], "clear_label")
-        return typed or expert.tap("save")
+        return expert.fill("clock", {"label": params["label"]})
     return _on_page(expert, minutes) or expert.tap("alarm_label")
 
 
@@ -207,8 +206,8 @@ def _city_check(state: State, params: Params) -> bool:
 
 def _city_step(expert: Expert, params: Params) -> Action:
     if expert.page("clock")[0] == "cities":
-        typed = expert.write("search_field", "clock.search", params["city"])
-        return typed or expert.tap("choose_" + params["city"].lower().replace(" ", "_"))
+        found = "choose_" + params["city"].lower().replace(" ", "_")
+        return expert.write("search_field", "clock.search", params["city"]) or expert.tap(found)
     return expert.to_root("clock", 3, "tab_world") or expert.tap("add_city")
 
 

@@ -269,7 +269,7 @@ def _rename_check(state: State, params: Params) -> bool:
 def _rename_step(expert: Expert, params: Params) -> Action:
     place = STORED.find(expert.state, params)
     if place >= 0 and expert.page("files") == ["rename", place]:
-        return expert.write("files_name", "files.name", params["name"], "clear_name") or expert.tap("save")
+        return expert.fill("files", {"name": params["name"]})
     return STORED.open(expert, params) or expert.tap("rename")
 
 
@@ -287,7 +287,7 @@ def _move_step(expert: Expert, params: Params) -> Action:
 
 def _folder_step(expert: Expert, params: Params) -> Action:
     if expert.page("files")[0] == "new":
-        return expert.write("files_name", "files.name", params["name"]) or expert.tap("save")
+        return expert.fill("files", {"name": params["name"]}, clear=False)
     return expert.to_root("files") or expert.tap("new_folder")
 
 

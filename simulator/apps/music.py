@@ -367,7 +367,7 @@ def _new_check(state: State, params: Params) -> bool:
 
 def _new_step(expert: Expert, params: Params) -> Action:
     if expert.page("music")[0] == "new":
-        return expert.write("music_name", "music.name", params["name"]) or expert.tap("save")
+        return expert.fill("music", {"name": params["name"]}, clear=False)
     return expert.to_root("music", 2, "tab_playlists") or expert.tap("new_playlist")
 
 

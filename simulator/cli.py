@@ -146,10 +146,12 @@ def sim_sdk(
     """
     import shlex
 
+    from distrl.simulator.device import SimDevice
     from distrl.simulator.emulator.sdk import make_avd, make_sdk
     from distrl.simulator.emulator.startup import KEY, parse_fault
 
-    parse_fault(fault)  # refused now and not at the emulator's start
+    parse_fault(fault)  # refused now and not at the emulator's start, as is an impossible screen
+    SimDevice(width, height)
     made = make_sdk(directory)
     for name in avds or ["sim"]:
         if not made.store.exists(name):

@@ -88,8 +88,7 @@ class Activities:
         for app in [app for app in self._order if app not in kept]:
             self._order.remove(app)
             self._tasks.pop(app, None)
-            for process in self._system.processes.find(SIMPHONE + app):
-                self._system.processes.remove(process.pid)
+            self._system.processes.end(SIMPHONE + app)
 
     def _launched(self, package: Package, started: Process | None) -> None:
         log, category = self._system.log, "HOME" if package.home else "LAUNCHER"
@@ -139,9 +138,8 @@ class Activities:
     def stop(self, package: str) -> bool:
         """Ends an app: its pages and its unsaved input are gone. False when it is not an app of the phone."""
         app = self._system.packages.app(package)
-        for process in self._system.processes.find(package):
-            if package != LAUNCHER:
-                self._system.processes.remove(process.pid)
+        if package != LAUNCHER:
+            self._system.processes.end(package)
         if app is None:
             return False
         if app in APPS:

@@ -21,7 +21,7 @@ from PIL import Image
 from distrl.core.errors import EnvError
 from distrl.simulator.adb import image, png
 from distrl.simulator.adb.activities import Activities
-from distrl.simulator.adb.files import Files
+from distrl.simulator.adb.files import SHELL, Files
 from distrl.simulator.adb.input import Input, InputMethods
 from distrl.simulator.adb.packages import Installer, Packages
 from distrl.simulator.adb.runtime import LogBuffer, Network, Processes
@@ -36,6 +36,8 @@ FORMAT = 1
 """Version of the bytes that `AndroidSystem.dump` makes."""
 DAY_S = 1748908800
 """The phone's day, Tuesday, June 3, 2025, in seconds since 1970."""
+RESTART_S = 0.1
+"""How long after its answer something restarts, when a client has asked for it."""
 
 
 class AndroidSystem:
@@ -79,7 +81,7 @@ class AndroidSystem:
         self.input = Input(self)
         self.ime = InputMethods(self)
         self.installer = Installer(self)
-        self._load_listeners: list[Callable[[], None]] = []
+        self._restart_listeners: list[Callable[[], None]] = []
         self._boots = 0
         self._start()
         self._png: tuple[object, bytes] | None = None
@@ -158,13 +160,13 @@ class AndroidSystem:
             "packages": self.packages.dump(),
             "log": self.log.dump(),
         }
-        packed: bytes = msgpack.packb(snapshot)
+        packed: bytes = msgpack.packb(snapshot, unicode_errors="surrogateescape")
         return packed
 
     def load(self, data: bytes) -> None:
         """Replaces everything by what `dump` gave. Raises EnvError for another format."""
         try:
-            snapshot = msgpack.unpackb(data)
+            snapshot = msgpack.unpackb(data, unicode_errors="surrogateescape")
         except ValueError as error:
             raise EnvError(f"a snapshot cannot be read: {error}.", "Save it again.", "device") from error
         if not isinstance(snapshot, dict) or snapshot.get("format") != FORMAT:
@@ -177,26 +179,30 @@ class AndroidSystem:
         self.packages.load(snapshot["packages"])
         self.log.load(snapshot["log"])
         self.files.replace(image.KEPT, snapshot["files"])
+        self._end_all()
+        self.activities.observe(log=False)
+
+    def on_restart(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` at a reboot and when a snapshot is loaded, which end all connections."""
+        self._restart_listeners.append(listener)
+
+    def _end_all(self) -> None:
+        """Ends whatever runs on the phone or is connected to it."""
         self.input.reset()
         self.processes.reset()
         self.activities.reset()
-        self.activities.observe(log=False)
-        for listener in self._load_listeners:
+        for listener in self._restart_listeners:
             listener()
-
-    def on_load(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` after every load of a snapshot: what was connected to the phone is so no more."""
-        self._load_listeners.append(listener)
+        self.network.clear()
 
     def reboot(self) -> None:
-        """What remains after a boot: home screen, files, settings and packages; the rest is as new."""
+        """Restarts it: files, settings and packages remain; the rest is as new, and adbd is not root."""
         persistent = {name: value for name, value in self.properties.items() if name.startswith("persist.")}
         self.properties = image.properties(self.serial, self.api_level, self.density) | persistent
         self.change(_restart)
         self.screen_on = True
-        self.input.reset()
-        self.processes.reset()
-        self.activities.reset()
+        self.files.uid = SHELL
+        self._end_all()
         self.log.clear()
         self.settings.put("global", "boot_count", str(self._boots + 1))
         self._start()

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 """Bytes read at once."""
-MAX_INPUT = 1 << 28
-"""Most bytes of standard input that a command takes at once."""
+MAX_LINE = 1 << 20
+"""Most bytes of one line of standard input."""
 
 
 class Stream:
@@ -85,10 +85,6 @@ class Call:
         """Writes a line to standard error."""
         await self.stderr.write(encode(text + "\n"))
 
-    async def complain(self, path: str, error: OSError) -> None:
-        """Reports on standard error that something about `path` failed."""
-        await self.error(f"{self.name}: {path}: {error.strerror or error}")
-
     async def chunks(self, limit: int | None = None) -> AsyncIterator[bytes]:
         """Standard input, piece by piece. Raises Failure beyond `limit` bytes."""
         size = 0
@@ -105,8 +101,8 @@ class Call:
             *whole, rest = (rest + chunk).split(b"\n")
             for line in whole:
                 yield decode(line)
-            if len(rest) > MAX_INPUT:
-                raise Failure(f"a line of more than {MAX_INPUT} bytes")
+            if len(rest) > MAX_LINE:
+                raise Failure(f"a line of more than {MAX_LINE} bytes")
         if rest:
             yield decode(rest)
 

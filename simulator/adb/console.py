@@ -12,14 +12,13 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from distrl.core.errors import DistrlError
 from distrl.simulator.adb.adbd.connection import listen
 from distrl.simulator.adb.faults import parse
-from distrl.simulator.adb.machine import Machine, Refused
-from distrl.workers.devices.errors import SnapshotMissing
+from distrl.simulator.adb.machine import Machine
+from distrl.workers.devices.errors import EmulatorError, SnapshotMissing
 
 TOKEN_FILE = "~/.emulator_console_auth_token"
 """Where the emulator, and `adb emu`, have the token."""
@@ -40,10 +39,13 @@ def read_token(file: Path) -> str:
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
-        token = secrets.token_urlsafe(12)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
-            out.write(token)
-        return token
+        fresh = file.with_name(f".{file.name}.{os.getpid()}")
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as out:
+            out.write(secrets.token_urlsafe(12))
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.link(fresh, file)
+        fresh.unlink()
+        return read_token(file)
 
 
 class ConsoleServer:
@@ -58,7 +60,11 @@ class ConsoleServer:
 
     async def start(self, port: int = 0) -> int:
         """Listens at `port`, 0 for a free one. Returns the port. Raises PortInUse."""
-        self._server = await listen(self._protocol, port, self._machine.system.serial)
+
+        def protocol() -> asyncio.Protocol:
+            return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_MAX_LINE), self._serve)
+
+        self._server = await listen(protocol, port, self._machine.system.serial)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -72,10 +78,6 @@ class ConsoleServer:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    def _protocol(self) -> asyncio.Protocol:
-        reader = asyncio.StreamReader(limit=_MAX_LINE)
-        return asyncio.StreamReaderProtocol(reader, self._serve)
-
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._sessions) >= _MAX_SESSIONS:
             writer.close()
@@ -88,12 +90,18 @@ class ConsoleServer:
         is_known = not self._token
         try:
             writer.write((_WELCOME if is_known else _BANNER.format(self._token_file)).encode())
-            while line := await reader.readline():
+            while True:
+                line = await reader.readuntil()
                 words = line.decode("utf-8", "replace").strip()
+                verb, _, given = words.partition(" ")
                 if words in ("quit", "exit"):
                     return
-                if words.split(" ")[0] == "auth":
-                    is_known = self._authenticate(words, is_known, writer.write)
+                if verb == "auth":
+                    token = self._token.encode()
+                    matches = not token or hmac.compare_digest(given.strip().encode(), token)
+                    is_known = is_known or matches
+                    wrong = f"KO: authentication token does not match {self._token_file}\r\n"
+                    writer.write((_WELCOME if matches else wrong).encode())
                 elif words:
                     writer.write(self._answer(words, is_known))
                 await writer.drain()
@@ -101,26 +109,15 @@ class ConsoleServer:
                     writer.close()
                     self._machine.kill()
                     return
-        except (ConnectionError, ValueError) as error:  # gone, or a line that does not end
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             _log.debug("%s: console: %s", self._machine.system.serial, error)
         finally:
             with contextlib.suppress(RuntimeError):  # the loop may be closing
                 writer.close()
 
-    def _authenticate(self, line: str, is_known: bool, write: Callable[[bytes], object]) -> bool:
-        given = line.partition(" ")[2].strip()
-        if hmac.compare_digest(given.encode(), self._token.encode()) or not self._token:
-            write(_WELCOME.encode())
-            return True
-        where = self._token_file
-        write(f"KO: authentication token does not match {where}\r\n".encode())
-        return is_known
-
     def _answer(self, line: str, is_known: bool) -> bytes:
         try:
             lines = run_command(self._machine, line, is_known)
-        except Refused as refused:
-            return f"KO: {refused}\r\n".encode()
         except DistrlError as error:
             return f"KO: {error.message}\r\n".encode()
         text = "".join(f"{said}\r\n" for said in lines)
@@ -144,11 +141,11 @@ _LIST_HEAD = "{:<10}{:<20}{:>7}{:>20}{:>15}"
 def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]:
     """The lines that answer one command, without the final "OK"; only harmless ones exist before the token.
 
-    Raises Refused, or another DistrlError, if it cannot be carried out.
+    Raises EmulatorError, or another DistrlError, if it cannot be carried out.
     """
     words = line.split()
     if not is_known and " ".join(words) not in _BEFORE_AUTH:
-        raise Refused(_UNKNOWN)
+        raise EmulatorError(_UNKNOWN)
     match words:
         case ["help"]:
             return list(_HELP)
@@ -162,19 +159,15 @@ def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]
             return [f"fault: {machine.faults.kind.value}"]
         case ["avd", "snapshot", *rest]:
             return _snapshot(machine, rest)
+        case ["avd", "name"]:
+            return [machine.avd_name]
+        case ["avd", "path"]:
+            return [machine.avd_path]
+        case ["avd", "status"]:
+            return ["virtual device is running"]
         case ["avd", *rest]:
-            return _avd(machine, " ".join(rest))
-    raise Refused(_UNKNOWN)
-
-
-def _avd(machine: Machine, verb: str) -> list[str]:
-    if verb == "name":
-        return [machine.avd_name]
-    if verb == "path":
-        return [machine.avd_path]
-    if verb == "status":
-        return ["virtual device is running"]
-    raise Refused("bad sub-command" if verb else "missing sub-command")
+            raise EmulatorError("bad sub-command" if rest else "missing sub-command")
+    raise EmulatorError(_UNKNOWN)
 
 
 def _snapshot(machine: Machine, words: list[str]) -> list[str]:
@@ -182,13 +175,13 @@ def _snapshot(machine: Machine, words: list[str]) -> list[str]:
     if words == ["list"]:
         return _listed(machine)
     if not words or words[0] not in verbs:
-        raise Refused("bad sub-command" if words else "missing sub-command")
+        raise EmulatorError("bad sub-command" if words else "missing sub-command")
     if len(words) < 2:
-        raise Refused(f"argument missing, try 'avd snapshot {words[0]} <name>'")
+        raise EmulatorError(f"argument missing, try 'avd snapshot {words[0]} <name>'")
     try:
         verbs[words[0]](words[1])
     except SnapshotMissing as error:
-        raise Refused(f"Device 'cache' does not have the requested snapshot '{words[1]}'") from error
+        raise EmulatorError(f"Device 'cache' does not have the requested snapshot '{words[1]}'") from error
     return []
 
 

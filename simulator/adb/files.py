@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 ROOT, SYSTEM, SHELL = 0, 1000, 2000
-"""User ids: the superuser, the system server, and who adb is."""
+"""User ids: the superuser, the system server, and the user of adb's shells."""
 
 
 class _Kind:
@@ -80,6 +80,8 @@ MAX_LINKS = 16
 """Most symbolic links followed in one path."""
 MAX_NAME = 255
 """Most bytes in one name."""
+MAX_PATH = 4095
+"""Most bytes in the path of a file, without links."""
 
 
 def fail(number: int, path: str) -> OSError:
@@ -91,10 +93,10 @@ class Files:
     """A file tree. Modes and owners are kept and shown, and forbid nothing.
 
     Attributes:
-        uid: Who a shell is, and so owns what is made: `SHELL`, or `ROOT` after `adb root`.
+        uid: The user of shells, who owns what they make: `SHELL`, or `ROOT` after `adb root`.
     """
 
-    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._inodes = 1
         self._bytes = 0
@@ -160,6 +162,8 @@ class Files:
         top = real.split("/")[1] if real.count("/") > 1 else ""
         if top in self.readonly:
             raise fail(errno.EROFS, path)
+        if len(os.fsencode(real)) > MAX_PATH:
+            raise fail(errno.ENAMETOOLONG, path)
 
     def exists(self, path: str) -> bool:
         """Whether there is something at `path`, links followed."""
@@ -274,41 +278,26 @@ class Files:
 
     def remove_tree(self, path: str) -> None:
         """Removes a file or a directory with everything in it."""
-        node = self._get(path, follow=False)
-        for name in list(node.children):
-            self.remove_tree(f"{path.rstrip('/')}/{name}")
+        below = list(_tree(self._get(path, follow=False), path.rstrip("/")))
+        for each, _ in reversed(below):
+            self.remove(each)
         self.remove(path)
 
-    def chmod(self, path: str, mode: int) -> None:
-        """Sets the permission bits."""
+    def assign(self, path: str, mode: int, uid: int, gid: int) -> None:
+        """Sets permission bits, owner and group."""
         node = self._get(path)
-        node.mode = modes.S_IFMT(node.mode) | (mode & 0o7777)
+        node.mode, node.uid, node.gid = modes.S_IFMT(node.mode) | (mode & 0o7777), uid, gid
 
-    def chown(self, path: str, uid: int, gid: int) -> None:
-        """Sets owner and group."""
-        node = self._get(path)
-        node.uid, node.gid = uid, gid
-
-    def utime(self, path: str, mtime: int) -> None:
-        """Sets the time of the last change, in seconds since 1970."""
-        node = self._get(path)
-        node.mtime = mtime
-
-    def generated(self, path: str, source: Callable[[], bytes], mode: int = 0o444) -> None:
-        """Makes a file whose bytes `source` makes at each read."""
+    def generated(self, path: str, source: Callable[[], bytes], mode: int = modes.S_IFREG | 0o444) -> None:
+        """Makes a file, or a character device that swallows what is written; `source` makes its bytes."""
         parent, name, _, _ = self._walk(path, True)
-        node = self._new(modes.S_IFREG | mode)
+        node = self._new(mode)
         node.source = source
         parent.children[name] = node
 
-    def character(self, path: str, source: Callable[[], bytes] = bytes) -> None:
-        """Makes a character device that swallows what is written to it."""
-        self.generated(path, source)
-        self._get(path).mode = modes.S_IFCHR | 0o666
-
     def tree(self, path: str = "/") -> Iterator[tuple[str, Node]]:
         """All nodes below `path` with their paths, parents first."""
-        yield from _tree(self._get(path), path.rstrip("/"))
+        return _tree(self._get(path), path.rstrip("/"))
 
     def used(self) -> int:
         """Bytes that all files take."""
@@ -344,6 +333,10 @@ def _join(trail: list[tuple[str, Node]], name: str) -> str:
 
 
 def _tree(node: Node, path: str) -> Iterator[tuple[str, Node]]:
-    for name, child in sorted(node.children.items()):
-        yield f"{path}/{name}", child
-        yield from _tree(child, f"{path}/{name}")
+    """All nodes below `node`, parents first."""
+    waiting = [(path, node)]
+    while waiting:
+        path, node = waiting.pop()
+        children = [(f"{path}/{name}", child) for name, child in sorted(node.children.items())]
+        yield from children
+        waiting += reversed(children)

@@ -33,8 +33,6 @@ RESTART_S = 1.0
 PATIENCE_S = 2.0
 """How long a process may take to stop after SIGTERM."""
 MAX_PHONES = 256
-GRPC_OFFSET = 3000
-"""From a phone's console port to its gRPC port, as with the emulator."""
 _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 28),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -85,7 +83,7 @@ class SimHost:
         faults: Mapping[str, str] | None = None,
         grpc: bool = False,
     ) -> None:
-        _check(num, base_port, processes, GRPC_OFFSET if grpc else 0)
+        _check(num, base_port, processes, emulator_grpc.PORT_OFFSET if grpc else 0)
         if grpc:
             emulator_grpc.require()
         SimDevice(width, height).close()  # refuses impossible screens
@@ -93,7 +91,7 @@ class SimHost:
             PhoneSpec(
                 console_port=base_port + 2 * index,
                 adb_port=base_port + 2 * index + 1,
-                grpc_port=base_port + 2 * index + GRPC_OFFSET if grpc else 0,
+                grpc_port=base_port + 2 * index + emulator_grpc.PORT_OFFSET if grpc else 0,
                 width=width,
                 height=height,
                 snapshots=str(snapshots / f"emulator-{base_port + 2 * index}") if snapshots else "",
@@ -230,7 +228,7 @@ def _make_token(token_file: str) -> None:
 
 
 def _with_faults(phones: Sequence[PhoneSpec], faults: Mapping[str, str]) -> list[PhoneSpec]:
-    known = {phone.serial for phone in phones}
+    known = [phone.serial for phone in phones]
     for serial, text in faults.items():
         if serial not in known:
             raise ConfigError(f"{serial!r} is not a phone of this host.", f"Known: {', '.join(known)}.")

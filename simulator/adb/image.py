@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat as modes
 from collections.abc import Callable, Iterable, Mapping
 
 from distrl.simulator.adb.files import ROOT, SHELL, SYSTEM, Files
@@ -60,7 +61,7 @@ def build_files(files: Files, generated: Generated, packages: Iterable[str]) -> 
     for target, path in _LINKS:
         files.symlink(target, path)
     for path, source in _DEVICES:
-        files.character(path, source)
+        files.generated(path, source, modes.S_IFCHR | 0o666)
     for path, source in generated.items():
         files.generated(path, source)
     files.write("/system/etc/hosts", b"127.0.0.1       localhost\n::1             ip6-localhost\n")
@@ -70,8 +71,7 @@ def build_files(files: Files, generated: Generated, packages: Iterable[str]) -> 
 
 def _directory(files: Files, path: str, mode: int, uid: int, gid: int) -> None:
     files.mkdir(path, parents=True)
-    files.chmod(path, mode)
-    files.chown(path, uid, gid)
+    files.assign(path, mode, uid, gid)
 
 
 BATTERY_PERCENT = 76

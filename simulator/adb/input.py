@@ -35,9 +35,8 @@ _NAMES = {code: name for name, code in KEYCODES.items()}
 class Input:
     """The input system of one phone. A display that is off takes nothing but the keys that wake it."""
 
-    def __init__(self, system: AndroidSystem, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, system: AndroidSystem) -> None:
         self._system = system
-        self._clock = clock
         self._down: tuple[float, float, float] | None = None
         self._selected = False
 
@@ -74,13 +73,13 @@ class Input:
     def motion(self, action: str, x: float, y: float) -> None:
         """One event of one finger: "DOWN", "MOVE", "UP" or "CANCEL"; what it was is decided when it lifts."""
         if action == "DOWN":
-            self._down = (x, y, self._clock())
+            self._down = (x, y, time.monotonic())
         elif action == "CANCEL":
             self._down = None
         elif action == "UP" and self._down is not None:
             x1, y1, since = self._down
             self._down = None
-            self.swipe(x1, y1, x, y, (self._clock() - since) * 1000)
+            self.swipe(x1, y1, x, y, (time.monotonic() - since) * 1000)
 
     def text(self, text: str) -> bool:
         """Types text as the virtual keyboard can; False, and nothing typed, when it lacks a character."""

@@ -9,12 +9,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from distrl import __version__
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.faults import Faults
+from distrl.simulator.adb.faults import Fault, Faults, Kind
 from distrl.simulator.emulator.startup import PidLock
 from distrl.workers.devices.avd import read_ini, write_ini
 from distrl.workers.devices.errors import EmulatorError, SnapshotFailed, SnapshotMissing
@@ -101,25 +101,26 @@ class AvdSnapshots(Snapshots):
     def list(self) -> list[Snapshot]:
         """All, by name."""
         found = []
-        for path in sorted(self.folder.glob("*/snapshot.pb")):
-            facts = _facts(path)
-            size = (path.parent / "ram.bin").stat().st_size
-            found.append(Snapshot(path.parent.name, size, float(facts["saved_at"]), float(facts["clock_s"])))
+        for path in sorted(self.folder.glob("*/ram.bin")):
+            if _NAME.fullmatch(path.parent.name):  # else what a save that was killed has left
+                facts = _facts(path.parent)
+                found.append(Snapshot(path.parent.name, path.stat().st_size, facts.saved_at, facts.clock_s))
         return found
 
     def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
         """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
         _check_name(name)
-        if not self._lock.acquire(_LOCK_S):
-            raise SnapshotFailed("a snapshot operation is pending.", "Wait until it is done.")
         fresh = self.folder / f".{name}.new"
-        facts = {"sha256": hashlib.sha256(data).hexdigest(), "saved_at": time.time(), "clock_s": clock_s}
+        facts = _Facts(hashlib.sha256(data).hexdigest(), time.time(), clock_s)
         try:
-            fresh.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self._lock.acquire(_LOCK_S):
+                raise SnapshotFailed("a snapshot operation is pending.", "Wait until it is done.")
+            fresh.mkdir(exist_ok=True)
             (fresh / "ram.bin").write_bytes(data)
             (fresh / "screenshot.png").write_bytes(self.screenshot())
             write_ini(fresh / "hardware.ini", self._hardware)
-            (fresh / "snapshot.pb").write_text(json.dumps(facts), encoding="ascii")
+            (fresh / "snapshot.pb").write_text(json.dumps(asdict(facts)), encoding="ascii")
             if (self.folder / name).exists():
                 shutil.rmtree(self.folder / name)
             os.replace(fresh, self.folder / name)
@@ -138,7 +139,7 @@ class AvdSnapshots(Snapshots):
             made_with = read_ini(path / "hardware.ini")
         except (OSError, EmulatorError) as error:
             raise SnapshotFailed(f"Failed to load snapshot '{name}': {error}", "Save it again.") from error
-        if self._is_corrupt or _facts(path / "snapshot.pb")["sha256"] != hashlib.sha256(data).hexdigest():
+        if self._is_corrupt or _facts(path).sha256 != hashlib.sha256(data).hexdigest():
             raise SnapshotFailed(f"Failed to load snapshot '{name}': it is damaged", "Save it again.")
         for key in _COMPARED:
             if made_with.get(key) != self._hardware.get(key):
@@ -152,13 +153,20 @@ class AvdSnapshots(Snapshots):
         shutil.rmtree(self.folder / name)
 
 
-def _facts(path: Path) -> dict[str, float | str]:
-    facts: dict[str, float | str] = json.loads(path.read_text(encoding="ascii"))
-    return facts
+@dataclass(frozen=True)
+class _Facts:
+    """What snapshot.pb says; see `Snapshot`."""
+
+    sha256: str
+    saved_at: float
+    clock_s: float
 
 
-class Refused(Exception):
-    """What was asked for cannot be done; the text is what the console says after "KO: "."""
+def _facts(path: Path) -> _Facts:
+    try:
+        return _Facts(**json.loads((path / "snapshot.pb").read_text(encoding="ascii")))
+    except (OSError, TypeError, ValueError) as error:
+        raise SnapshotFailed(f"the snapshot '{path.name}' is damaged: {error}.", "Save it again.") from error
 
 
 @dataclass
@@ -181,6 +189,12 @@ class Machine:
     booted_at: float = field(default_factory=time.monotonic)
     version: str = f"{__version__} (simulated phone)"
 
+    def __post_init__(self) -> None:
+        self.faults.on_change(self._fault_changed)
+
+    def _fault_changed(self, fault: Fault) -> None:
+        self.system.blank = fault.kind is Kind.BLANK
+
     def save(self, name: str) -> None:
         """Keeps the present state as the snapshot `name`, in place of an older one."""
         self._check_writable()
@@ -198,4 +212,6 @@ class Machine:
 
     def _check_writable(self) -> None:
         if self.is_read_only:
-            raise Refused("Snapshot operations are not allowed: the emulator runs with -read-only")
+            raise SnapshotFailed(
+                "Snapshot operations are not allowed: the emulator runs with -read-only.", "Start it without."
+            )

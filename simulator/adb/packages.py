@@ -8,6 +8,7 @@ by index.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +35,7 @@ class Package:
     Attributes:
         activity: Its main activity, "" when it has none.
         installed_ms, updated_ms: Milliseconds since 1970.
-        installer: Who installed it, "" for the system or adb.
+        installer: The package that installed it, "" for the system or adb.
         home: Whether its main activity is a home screen.
         ime: The class of the input method that it brings, "" for none.
     """
@@ -111,7 +112,7 @@ def _from_store(name: str, asks: str, uid: int) -> Package:
 class Packages:
     """What is installed."""
 
-    def __init__(self, apps: Callable[[], Sequence[str]] = lambda: BUILT_IN) -> None:
+    def __init__(self, apps: Callable[[], Sequence[str]]) -> None:
         self._apps = apps
         self._followed: tuple[str, ...] = ()
         launcher = _own("launcher", "Launcher", FIRST_UID)
@@ -292,6 +293,7 @@ def _shortened(package: str, name: str) -> str:
 _STRINGS, _START, _END = 0x0001, 0x0102, 0x0103
 _UTF8 = 1 << 8
 _TYPE_STRING, _TYPE_INT_MIN, _TYPE_INT_MAX = 3, 0x10, 0x1F
+_NAME = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 MAX_MANIFEST = 1 << 23
 """Most bytes of a manifest."""
 
@@ -435,6 +437,6 @@ def _manifest(data: bytes) -> Manifest:
         elif kind == _END:
             reader.end(strings[struct.unpack_from("<I", chunk, 20)[0]])
         at += size
-    if not reader.found.package:
-        raise NotAnApk("the manifest names no package")
+    if not _NAME.fullmatch(reader.found.package):
+        raise NotAnApk("the manifest names no valid package")
     return reader.found

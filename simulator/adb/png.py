@@ -33,16 +33,12 @@ def encode(image: Image.Image) -> bytes:
     if image.mode not in _COLOR_TYPES:
         image = image.convert("RGB")
     if isal_zlib is None:
-        return _with_pillow(image)
+        out = io.BytesIO()
+        image.save(out, "PNG", compress_level=1)
+        return out.getvalue()
     header = struct.pack(">IIBBBBB", *image.size, 8, _COLOR_TYPES[image.mode], 0, 0, 0)
     data: bytes = isal_zlib.compress(_filtered(image), level=1)
     return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
-
-
-def _with_pillow(image: Image.Image) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "PNG", compress_level=1)
-    return out.getvalue()
 
 
 def _filtered(image: Image.Image) -> memoryview:

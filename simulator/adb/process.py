@@ -36,7 +36,6 @@ _CHECK_S = 0.5
 """How often the adb server's list is compared with the phones."""
 _DEADLINE_S = 3.0
 """Longest wait for the adb server."""
-_MAX_LIST = 1 << 16
 _log = logging.getLogger(__name__)
 
 
@@ -60,8 +59,6 @@ class Announcer:
             if await reader.readexactly(4) != b"OKAY":
                 raise ConnectionRefusedError("the server refused to list its devices")
             size = int(await reader.readexactly(4), 16)
-            if size > _MAX_LIST:
-                raise ValueError(f"a device list of {size} bytes")
             text = (await reader.readexactly(size)).decode("utf-8", "replace")
         finally:
             writer.close()
@@ -103,7 +100,6 @@ class PhoneSpec:
     adb_port: int
     width: int = 540
     height: int = 1200
-    api_level: int = 34
     snapshots: str = ""
     fault: str = ""
     grpc_port: int = 0
@@ -119,7 +115,6 @@ class HostedPhone:
 
     def __init__(self, spec: PhoneSpec, token: str, token_file: str) -> None:
         self.spec = spec
-        self._system: AndroidSystem | None = None
         self._faults: Faults | None = None
         self._token, self._token_file = token, token_file
         self._first_fault = spec.fault
@@ -135,7 +130,7 @@ class HostedPhone:
     async def start(self) -> None:
         """Boots it. Raises PortInUse or MissingDependency."""
         spec = self.spec
-        system = AndroidSystem(spec.serial, spec.width, spec.height, spec.api_level, cache=_PICTURES)
+        system = AndroidSystem(spec.serial, spec.width, spec.height, cache=_PICTURES)
         faults = Faults()
         faults.on_change(self._fault_changed)
         adbd = AdbdServer(system, faults)
@@ -152,11 +147,11 @@ class HostedPhone:
             for server, port in servers:
                 await server.start(port)
                 started.append(server)
-        except DistrlError:
+        except (DistrlError, OSError):
             for server in started:
                 await server.stop()
             raise
-        self._system, self._faults, self._endpoints = system, faults, started
+        self._faults, self._endpoints = faults, started
         if self._first_fault:
             faults.set(parse(self._first_fault))
             self._first_fault = ""
@@ -174,11 +169,9 @@ class HostedPhone:
         endpoints, self._endpoints = self._endpoints, []
         for endpoint in endpoints:
             await endpoint.stop()
-        self._system = self._faults = None
+        self._faults = None
 
     def _fault_changed(self, fault: Fault) -> None:
-        if self._system is not None:
-            self._system.blank = fault.kind is Kind.BLANK
         if fault.kind is Kind.CRASH:
             self._crash(CRASH_S if fault.seconds is None else fault.seconds)
 
@@ -193,8 +186,8 @@ class HostedPhone:
         while True:
             try:
                 await self.start()
-            except DistrlError as error:
-                _log.warning("%s", error)
+            except (DistrlError, OSError) as error:
+                _log.warning("%s does not start: %s", self.spec.serial, error)
                 await asyncio.sleep(_REBIRTH_PAUSE_S)
             else:
                 return

@@ -57,7 +57,7 @@ class LogBuffer:
         pid: int = 612,
         buffer: str = "main",
     ) -> None:
-        """Appends an entry and wakes up those who follow the log."""
+        """Appends an entry and wakes up the followers of the log."""
         now = int(self._clock() * 1000)
         self._serial += 1
         self._entries.append(Entry(self._serial, now, pid, priority, tag, message, buffer))
@@ -78,7 +78,7 @@ class LogBuffer:
         return [entry for entry in self._entries if entry.serial > after]
 
     async def wait(self, after: int) -> None:
-        """Returns once there is an entry whose serial is larger than `after`, or the log was cleared."""
+        """Returns once there is an entry whose serial is larger than `after`."""
         if not self.entries(after):
             await self._news.wait()
 
@@ -143,43 +143,41 @@ class Processes:
 
     def __init__(self) -> None:
         self._last = FIRST_PID
-        self._table: dict[int, Process] = {}
         self.reset()
 
     def reset(self) -> None:
         """Leaves the system's processes only."""
-        self._table = {pid: Process(pid, name, uid, 1 if pid > 2 else 0) for pid, name, uid in _SYSTEM}
+        self._table = {name: Process(pid, name, uid, 1 if pid > 2 else 0) for pid, name, uid in _SYSTEM}
         self.start(SIMPHONE + "launcher", 10001)
 
     def fresh_pid(self) -> int:
         """A process id that is not in use."""
         while True:
             self._last = FIRST_PID if self._last >= LAST_PID else self._last + 1
-            if self._last not in self._table:
+            if all(each.pid != self._last for each in self):
                 return self._last
 
-    def remove(self, pid: int) -> None:
-        """Forgets a process."""
-        self._table.pop(pid, None)
+    def end(self, name: str) -> None:
+        """Ends the process of this name, if there is one."""
+        self._table.pop(name, None)
 
     def start(self, name: str, uid: int) -> Process | None:
         """Starts an app's process; None when it runs already."""
-        if self.find(name):
+        if name in self._table:
             return None
-        made = Process(self.fresh_pid(), name, uid)
-        self._table[made.pid] = made
-        return made
+        self._table[name] = Process(self.fresh_pid(), name, uid)
+        return self._table[name]
 
-    def find(self, name: str) -> list[Process]:
-        """The processes of this name."""
-        return [process for process in self._table.values() if process.name == name]
+    def find(self, name: str) -> Process | None:
+        """The process of this name."""
+        return self._table.get(name)
 
     def __iter__(self) -> Iterator[Process]:
         return iter(sorted(self._table.values(), key=lambda process: process.pid))
 
 
 class Pipe(Protocol):
-    """One connection, seen by who answers it."""
+    """One connection, as its handler sees it."""
 
     async def read(self, size: int) -> bytes:
         """At most `size` bytes; b"" when the other side has closed."""
@@ -217,7 +215,7 @@ class Network:
         self._answers.pop(port, None)
 
     def answer(self, port: int) -> Answer | None:
-        """Who answers at `port`; None when the connection is refused."""
+        """The handler of connections to `port`; None when they are refused."""
         return self._answers.get(port)
 
     def clear(self) -> None:

@@ -11,8 +11,9 @@ import asyncio
 import glob
 import re
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from distrl.simulator.adb.call import Call, Command, Failure, Stream, decode, encode
@@ -38,7 +39,7 @@ MAX_LINE = 1 << 20
 PIPE_BYTES = 1 << 16
 """Most bytes that a pipe holds; a writer waits until there is room."""
 MAX_JOBS = 64
-"""Most commands of one line in the background."""
+"""Most commands that one session runs in the background."""
 MAX_DEPTH = 20
 """How deep `sh` may call `sh`."""
 SYNTAX_STATUS, NOT_FOUND_STATUS, INTERRUPTED_STATUS, SIGPIPE_STATUS = 2, 127, 130, 141
@@ -89,11 +90,10 @@ class _Source(Stream):
     """Reads given bytes."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self._data = BytesIO(data)
 
     async def read(self, size: int) -> bytes:
-        found, self._data = self._data[:size], self._data[size:]
-        return found
+        return self._data.read(size)
 
 
 class _FileSink(Stream):
@@ -166,7 +166,8 @@ class Shell:
         fds: Standard input, output and error.
         interrupts: Set at each Ctrl-C; None where there is no terminal.
         depth: How many shells called each other.
-        jobs: Its commands in the background, by the numbers that $! gives.
+        jobs: Its last commands in the background, by the numbers that $! gives.
+        running: What runs in the background of the whole session: shells that call each other share it.
     """
 
     system: AndroidSystem
@@ -176,11 +177,13 @@ class Shell:
     status: int = 0
     depth: int = 0
     jobs: dict[int, asyncio.Task[int]] = field(default_factory=dict)
+    running: set[asyncio.Task[int]] = field(default_factory=set)
 
     def _fork(self, *fds: Stream) -> Shell:
         """A shell with other streams and the same variables, whose changes do not come back."""
         one, two, three = fds
-        return Shell(self.system, (one, two, three), None, dict(self.variables), self.status, self.depth)
+        variables = dict(self.variables)
+        return replace(self, fds=(one, two, three), interrupts=None, variables=variables, jobs={})
 
     async def program(self, text: str) -> int:
         """Runs a program to its end, or to `exit`; returns the exit status."""
@@ -210,10 +213,15 @@ class Shell:
         return self.status
 
     async def _start(self, pipeline: Pipeline) -> None:
-        if len(self.jobs) >= MAX_JOBS:
+        if len(self.running) >= MAX_JOBS:
             raise ShellError("cannot fork - try again")
         pid = self.system.processes.fresh_pid()
-        self.jobs[pid] = asyncio.ensure_future(self._fork(Stream(), *self.fds[1:])._stage(pipeline.commands))
+        job = asyncio.ensure_future(self._fork(Stream(), *self.fds[1:])._stage(pipeline.commands))
+        self.running.add(job)
+        job.add_done_callback(self.running.discard)
+        self.jobs[pid] = job
+        if len(self.jobs) > MAX_JOBS:
+            del self.jobs[next(iter(self.jobs))]
         self.variables["!"] = str(pid)
         self.status = 0
 
@@ -435,11 +443,11 @@ async def run(system: AndroidSystem, command: str, io: Io, *, interrupts: asynci
     shell = Shell(system, (_Standard(io, io.out), _Standard(io, io.out), _Standard(io, io.err)), interrupts)
     try:
         status = await (_interruptible(shell, shell.program(command)) if command else _interact(shell))
-        if interrupts is None:  # a terminal hangs up on what is still in the background
-            await asyncio.gather(*shell.jobs.values(), return_exceptions=True)
+        while shell.running and interrupts is None:  # a terminal hangs up on what is still in the background
+            await asyncio.gather(*shell.running, return_exceptions=True)
         return INTERRUPTED_STATUS if status is None else status
     finally:
-        await _cancel(list(shell.jobs.values()))
+        await _cancel(list(shell.running))
 
 
 async def _interruptible(shell: Shell, work: Coroutine[Any, Any, T]) -> T | None:

@@ -31,7 +31,6 @@ _MAX_WAIT_S = 120.0
 _LOOK_S = 0.05
 _STEP_MS = 5
 """A swipe's steps take this long each."""
-_LONG_PRESS_MS = 500
 _KEYS = {
     "delete": "DEL",
     "recent": "APP_SWITCH",
@@ -41,8 +40,12 @@ _KEYS = {
     "left": "DPAD_LEFT",
     "right": "DPAD_RIGHT",
 }
-_DOWN, _UP = 0, 1
+_MOTIONS = ("DOWN", "UP", "MOVE", "CANCEL")
 _METHOD_NOT_FOUND, _INVALID_PARAMS, _SERVER_ERROR = -32601, -32602, -32001
+
+
+_INVALID = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of a request or of parameters that make no sense."""
 
 
 class NotFound(Exception):
@@ -74,7 +77,6 @@ class UiautomatorServer:
     def __init__(self, system: AndroidSystem) -> None:
         self._system = system
         self._clipboard: str | None = None
-        self._touch: tuple[float, tuple[int, int]] | None = None
         self._methods: dict[str, Callable[..., Awaitable[Any]]] = {
             name[len("rpc_") :]: getattr(self, name) for name in dir(self) if name.startswith("rpc_")
         }
@@ -117,10 +119,9 @@ class UiautomatorServer:
         try:
             request = json.loads(body)
             name, params = request["method"], request.get("params") or []
-            given = request.get("id")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            given, found = request.get("id"), self._methods.get(name)
+        except _INVALID as error:
             return _error(None, _INVALID_PARAMS, f"no request: {error}")
-        found = self._methods.get(name)
         if found is None:
             return _error(given, _METHOD_NOT_FOUND, f"method {name} is not on the simulated phone")
         try:
@@ -129,7 +130,7 @@ class UiautomatorServer:
             return _error(
                 given, _SERVER_ERROR, f"androidx.test.uiautomator.UiObjectNotFoundException: {error}"
             )
-        except (TypeError, ValueError) as error:
+        except _INVALID as error:
             return _error(given, _INVALID_PARAMS, f"{name}: {error}")
         return {"jsonrpc": "2.0", "id": given, "result": result}
 
@@ -205,10 +206,7 @@ class UiautomatorServer:
     # Acting.
 
     async def rpc_click(self, x: float, y: float, duration_ms: int = 0) -> bool:
-        if duration_ms < _LONG_PRESS_MS:
-            self._system.input.tap(int(x), int(y))
-        else:
-            self._system.input.swipe(int(x), int(y), int(x), int(y), int(duration_ms))
+        self._system.input.swipe(int(x), int(y), int(x), int(y), duration_ms)
         return True
 
     async def rpc_swipe(self, x1: float, y1: float, x2: float, y2: float, steps: int = 55) -> bool:
@@ -225,15 +223,7 @@ class UiautomatorServer:
 
     async def rpc_injectInputEvent(self, action: int, x: float, y: float, meta: int = 0) -> bool:
         """A finger that goes down, moves, and comes up."""
-        if action == _DOWN:
-            self._touch = (time.monotonic(), (int(x), int(y)))
-        elif action == _UP and self._touch is not None:
-            since, start = self._touch
-            self._touch = None
-            held_ms = max(1, int(1000 * (time.monotonic() - since)))
-            if start == (int(x), int(y)):
-                return await self.rpc_click(*start, held_ms)
-            self._system.input.swipe(*start, int(x), int(y), held_ms)
+        self._system.input.motion(_MOTIONS[action], int(x), int(y))
         return True
 
     async def rpc_pressKey(self, name: str) -> bool:
@@ -265,12 +255,10 @@ class UiautomatorServer:
         self._replace_text("")
 
     def _replace_text(self, text: str) -> bool:
-        field = self._system.state["focus"]
-        if not field:
+        if not self._system.state["focus"]:
             return False
-        self._system.change(lambda state: state["fields"].__setitem__(field, ""))
-        if text:
-            self._system.device.type_text(text)
+        self._system.input.clear_field()
+        self._system.input.commit(text)
         return True
 
     async def rpc_getClipboard(self) -> str | None:
@@ -281,7 +269,7 @@ class UiautomatorServer:
 
     async def rpc_pasteClipboard(self) -> None:
         if self._clipboard:
-            self._system.device.type_text(self._clipboard)
+            self._system.input.commit(self._clipboard)
 
 
 def _content_length(lines: list[str]) -> int:

@@ -339,8 +339,7 @@ def _web_step(expert: Expert, params: Params) -> Action:
         return BACK
     if state["focus"] != "browser.query":
         return expert.tap("search_field")  # which empties it
-    typed = expert.write("search_field", "browser.query", params["query"])
-    return typed or ENTER
+    return expert.write("search_field", "browser.query", params["query"]) or ENTER
 
 
 TEMPLATES: dict[str, Template] = {

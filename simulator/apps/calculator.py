@@ -90,12 +90,12 @@ def act(state: State, verb: str, args: Args) -> None:
     elif key == "C":
         calc.update(data())
     elif key == "⌫":
-        rest = calc["shown"][:-1]
+        rest = "" if calc["fresh"] else calc["shown"][:-1]
         calc.update(shown=rest if rest.strip("-") else "0")
     elif key == "±":
         calc.update(shown=_text(-_number(calc["shown"])))
     elif key == "%":
-        calc.update(shown=_text(_number(calc["shown"]) / 100), fresh=True)
+        calc.update(shown=_text(_number(calc["shown"]) / 100), fresh=not calc["op"])
     else:
         _operate(calc, key)
 
@@ -130,14 +130,14 @@ def _text(value: Decimal) -> str:
         return "0"
     if abs(value) >= Decimal(10) ** _DIGITS or abs(value) < Decimal("1e-6"):
         return f"{value:.4e}"
-    return f"{value:.6f}".rstrip("0").rstrip(".")[: _DIGITS + 2]
+    return f"{value:.6f}"[: _DIGITS + 2].rstrip("0").rstrip(".")
 
 
 APP = App("calculator", "Calculator", "calculate", "#5f3dc4", data, view, act)
 
 
 def _sum_start(state: State, params: Params, rng: Names) -> None:
-    if not re.fullmatch(r"\d{1,6} [-+×÷] \d{1,6}", params["expression"]):
+    if not re.fullmatch(r"(0|[1-9]\d{0,5}) [-+×÷] (0|[1-9]\d{0,5})", params["expression"]):
         rule = f"{params['expression']!r} is not a valid calculation."
         raise TaskError(rule, "Write two whole numbers and one of + - × ÷ between them, as '12 + 30'.")
 

@@ -409,8 +409,6 @@ def _day_step(expert: Expert, params: Params) -> Action:
 
 
 _DAYS = {"day": range(1, 31)}
-
-
 _task = partial(everyday, "calendar")
 TEMPLATES: dict[str, Template] = {
     "event_add": _task(

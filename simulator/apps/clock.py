@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from distrl.simulator.apps.base import App, Args
+from distrl.simulator.apps.base import App, Args, through
 from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -160,6 +160,7 @@ APP = App(
     data=data,
     view=view,
     act=act,
+    submit=through(),
     back=back,
     keeps=("alarms", "world", "timer.started", "watch.started"),
     fill=fill,
@@ -456,5 +457,5 @@ def _act_timers(state: State, verb: str, minutes: int) -> None:
     elif verb == "watch_run":
         watch["base_s"] = watch_time(state)
         watch["started"] = state["elapsed_s"] if watch["started"] is None else None
-    elif verb == "watch_lap" and len(watch["laps"]) < MAX_ITEMS:
+    elif verb == "watch_lap" and watch["started"] is not None and len(watch["laps"]) < MAX_ITEMS:
         watch["laps"].append(watch_time(state))

@@ -142,8 +142,7 @@ def _label_check(state: State, params: Params) -> bool:
 def _label_step(expert: Expert, params: Params) -> Action:
     state, minutes = expert.state, minutes_of(params)
     if _alarm(state, minutes) and expert.page("clock") == ["label", _place(state, minutes)]:
-        typed = expert.write("clock_label", "clock.label", params["label"], "clear_label")
-        return typed or expert.tap("save")
+        return expert.fill("clock", {"label": params["label"]})
     return _on_page(expert, minutes) or expert.tap("alarm_label")
 
 
@@ -207,8 +206,8 @@ def _city_check(state: State, params: Params) -> bool:
 
 def _city_step(expert: Expert, params: Params) -> Action:
     if expert.page("clock")[0] == "cities":
-        typed = expert.write("search_field", "clock.search", params["city"])
-        return typed or expert.tap("choose_" + params["city"].lower().replace(" ", "_"))
+        found = "choose_" + params["city"].lower().replace(" ", "_")
+        return expert.write("search_field", "clock.search", params["city"]) or expert.tap(found)
     return expert.to_root("clock", 3, "tab_world") or expert.tap("add_city")
 
 
@@ -291,9 +290,9 @@ TEMPLATES: dict[str, Template] = {
         choices={"hour": range(1, 13), "minute": range(0, 60, 5)},
         phone="quickstart",
     ),
-    "alarm_at": _task({**_TIME}, _start_at, _at_check, _at_step, _TIMES, _alarms()),
-    "alarm_off": _task({**_TIME}, _with_alarm, _off_check, _off_step, _TIMES, _alarms("on")),
-    "alarm_delete": _task({**_TIME}, _with_alarm, _gone_check, _gone_step, _TIMES, _alarms()),
+    "alarm_at": _task(_TIME, _start_at, _at_check, _at_step, _TIMES, _alarms()),
+    "alarm_off": _task(_TIME, _with_alarm, _off_check, _off_step, _TIMES, _alarms("on")),
+    "alarm_delete": _task(_TIME, _with_alarm, _gone_check, _gone_step, _TIMES, _alarms()),
     "alarm_days": _task(
         {**_TIME, "days": str},
         _with_alarm,

@@ -51,8 +51,7 @@ def color(name: str) -> str:
 
 def phone_number(name: str) -> str:
     """A made-up number, always the same for a name."""
-    digits = f"{zlib.crc32(name.encode()) % 10_000:04d}"
-    return f"555 01{digits[:2]}"
+    return f"555 01{zlib.crc32(name.encode()) % 10_000 // 100:02d}"
 
 
 def data() -> State:
@@ -78,7 +77,7 @@ def view(ui: Ui) -> list[Node]:
         under = _detail(ui, people[index], index)
         return widgets.confirm(ui, under, "Delete contact?", f"{name} will be removed.", "Delete", event)
     if top[0] == "call":
-        return _call(ui, str(top[1]))
+        return _call(ui, str(top[1]), people)
     if top[0] == "calls":
         return _calls(ui)
     if top[0] == "edit":
@@ -168,8 +167,9 @@ def _detail(ui: Ui, entry: State, index: int) -> list[Node]:
     return nodes
 
 
-def _call(ui: Ui, name: str) -> list[Node]:
+def _call(ui: Ui, name: str, people: list[State]) -> list[Node]:
     theme, y = ui.theme, STATUS_H + 96
+    phone = next((entry["phone"] for entry in people if entry["name"] == name), phone_number(name))
     x, top, tap = WIDTH / 2 - 40, ui.bottom - 130, ("contacts", "hang_up")
     end = icon_button(x, top, 80, "phone_disabled", "End call", tap, "end_call", "#ffffff", "#d93025", 36)
     return [
@@ -177,7 +177,7 @@ def _call(ui: Ui, name: str) -> list[Node]:
         ui.text(24, y - 56, WIDTH - 48, 32, "Calling…", 18, theme.on_tint, align="c"),
         widgets.avatar(WIDTH / 2 - 72, y, 144, name, color(name)),
         ui.text(24, y + 164, WIDTH - 48, 48, name, 32, theme.on_tint, align="c", rid="callee"),
-        ui.text(24, y + 212, WIDTH - 48, 32, phone_number(name), 18, theme.on_tint, align="c"),
+        ui.text(24, y + 212, WIDTH - 48, 32, phone, 18, theme.on_tint, align="c"),
         end,
     ]
 
@@ -311,7 +311,7 @@ def add_person(state: State, name: str) -> None:
     people = state["apps"]["contacts"]["people"]
     if all(entry["name"] != name for entry in people):
         people.append(person(name))
-        people.sort(key=lambda entry: str(entry["name"]).lower())
+        _sort(people)
 
 
 def _contact_start(state: State, params: Params, rng: Names) -> None:
@@ -319,21 +319,15 @@ def _contact_start(state: State, params: Params, rng: Names) -> None:
 
 
 def _contact_expert(expert: Expert, params: Params) -> Action:
-    state = expert.state
-    if PEOPLE.is_open(state, params):
+    if PEOPLE.is_open(expert.state, params):
         return COMPLETE
-    names = [entry["name"] for entry in state["apps"]["contacts"]["people"]]
-    if params["name"] not in names:
+    if PEOPLE.find(expert.state, params) < 0:
         return IMPOSSIBLE
-    if (step := expert.open("contacts")) is not None:
-        return step
-    root = st.page(state, "contacts")[0] == "root"
-    return expert.tap(f"contact_{names.index(params['name'])}") if root else BACK
+    return expert.open("contacts") or PEOPLE.open(expert, params) or COMPLETE
 
 
 def _starred_check(state: State, params: Params) -> bool:
-    people = state["apps"]["contacts"]["people"]
-    return any(entry["name"] == params["name"] and entry["starred"] for entry in people)
+    return bool(PEOPLE.entry(state, params).get("starred"))
 
 
 def _starred_expert(expert: Expert, params: Params) -> Action:
@@ -345,8 +339,8 @@ def _starred_expert(expert: Expert, params: Params) -> Action:
 
 def _known(state: State, params: Params, rng: Names) -> None:
     """The person is in the address book, beside one with the same first and one with the same last name."""
-    first, last = params["name"].split(" ", 1)
-    for name in (params["name"], f"{first} {rng.name('last')}", f"{rng.name('first')} {last}"):
+    first, _, last = params["name"].partition(" ")
+    for name in (params["name"], f"{first} {rng.name('last')}", f"{rng.name('first')} {last}".strip()):
         add_person(state, name)
     mark(PEOPLE.entry(state, params))
     state["apps"]["contacts"]["calls"] = []

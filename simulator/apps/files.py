@@ -269,7 +269,7 @@ def _rename_check(state: State, params: Params) -> bool:
 def _rename_step(expert: Expert, params: Params) -> Action:
     place = STORED.find(expert.state, params)
     if place >= 0 and expert.page("files") == ["rename", place]:
-        return expert.write("files_name", "files.name", params["name"], "clear_name") or expert.tap("save")
+        return expert.fill("files", {"name": params["name"]})
     return STORED.open(expert, params) or expert.tap("rename")
 
 
@@ -287,7 +287,7 @@ def _move_step(expert: Expert, params: Params) -> Action:
 
 def _folder_step(expert: Expert, params: Params) -> Action:
     if expert.page("files")[0] == "new":
-        return expert.write("files_name", "files.name", params["name"]) or expert.tap("save")
+        return expert.fill("files", {"name": params["name"]}, clear=False)
     return expert.to_root("files") or expert.tap("new_folder")
 
 
@@ -306,15 +306,7 @@ def _sort_step(expert: Expert, params: Params) -> Action:
     return expert.to_root("files") or expert.tap(f"folder_{folders.index(folder)}")
 
 
-def _renamed(*fields: str) -> tuple[May, ...]:
-    """The task's file under its old and its new name; of it only `fields`, if any are named."""
-
-    def is_meant(file: State, params: Params) -> bool:
-        return file["name"] in (params["file"], params.get("name"))
-
-    return (May("files.files", where(is_meant, *fields)),)
-
-
+_RENAMED = where(lambda file, params: file["name"] in (params["file"], params["name"]), "name")
 _task = partial(everyday, "files")
 TEMPLATES: dict[str, Template] = {
     "folder_new": _task(
@@ -326,7 +318,11 @@ TEMPLATES: dict[str, Template] = {
     ),
     "file_show": _task({"file": str}, _file_start, STORED.is_open, STORED.open),
     "file_rename": _task(
-        {"file": str, "name": str}, _file_start, _rename_check, _rename_step, may=_renamed("name")
+        {"file": str, "name": str},
+        _file_start,
+        _rename_check,
+        _rename_step,
+        may=(May("files.files", _RENAMED),),
     ),
     "file_move": _task(
         {"file": str, "to": str},
@@ -334,9 +330,9 @@ TEMPLATES: dict[str, Template] = {
         STORED.matches("folder", "to"),
         _move_step,
         {"to": FOLDERS},
-        _renamed("folder"),
+        STORED.may("folder"),
     ),
-    "file_delete": _task({"file": str}, _file_start, STORED.is_gone, STORED.delete, may=_renamed()),
+    "file_delete": _task({"file": str}, _file_start, STORED.is_gone, STORED.delete, may=STORED.may()),
     "files_sort": _task(
         {"folder": str, "order": str}, fresh, _sort_check, _sort_step, {"folder": FOLDERS, "order": ORDERS}
     ),

@@ -119,10 +119,10 @@ def _dots(ui: Ui, y: float, ink: str) -> list[Node]:
 def _widget(ui: Ui, ink: str) -> list[Node]:
     y = _place(ui, ui.layout.widget_y)
     time = ui.text(28, y, WIDTH - 56, 64, clock_text(ui.time), 58, ink, rid="home_clock")
-    icon, _, _, degrees = weather.forecast(ui.state["apps"]["weather"]["city"], 0)
+    city = ui.state["apps"]["weather"]["city"]
     date = ui.text(30, y + 64, 102, 28, DATE, 18, ink, rid="home_date")
-    sky = image(134, y + 64, 28, 28, icon, 22, ink)
-    warm = ui.text(166, y + 64, 80, 28, f"{degrees}°", 18, ink, rid="home_degrees")
+    sky = image(134, y + 64, 28, 28, weather.forecast(city, 0)[0], 22, ink)
+    warm = ui.text(166, y + 64, 80, 28, f"{weather.degrees(ui.state, city, 0)}°", 18, ink, rid="home_degrees")
     face = group(20, y - 6, WIDTH - 40, 104, "clock_widget", desc="Clock", tap=("system", "open", "clock"))
     return [face.with_children(time, date, sky, warm)]
 
@@ -141,7 +141,7 @@ def _search(ui: Ui) -> Node:
 
 def _icon(ui: Ui, app: App, x: float, y: float, ink: str, labelled: bool) -> Node:
     children = [ui.app_icon(x + (CELL_W - ICON) / 2, y + 8, ICON, app.icon, 34, app.color)]
-    is_fixed = store_catalog.ENTRIES.get(app.name) is None
+    is_fixed = app.name not in store_catalog.ENTRIES
     if labelled:
         margin = 0 if is_fixed else 4
         width = CELL_W - 2 * margin

@@ -16,6 +16,7 @@ from distrl.simulator.phone.ui import STATUS_H, Ui
 from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Check,
+    Entries,
     Family,
     May,
     Params,
@@ -23,8 +24,6 @@ from distrl.simulator.tasks.base import (
     Template,
     everyday,
     fresh,
-    is_shown,
-    only,
     where,
 )
 from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
@@ -54,14 +53,6 @@ def mail(person: str, subject: str, body: str, box: str = "inbox") -> State:
     return {"person": person, "subject": subject, "body": body, "box": box, "read": False, "star": False}
 
 
-def find(state: State, subject: str, box: str = "inbox") -> int:
-    """The place of the mail with this subject in a box, -1 when there is none."""
-    mails: list[State] = state["apps"]["mail"]["mails"]
-    return next(
-        (place for place, entry in enumerate(mails) if (entry["subject"], entry["box"]) == (subject, box)), -1
-    )
-
-
 def view(ui: Ui) -> list[Node]:
     """A box, the boxes, a search, a mail or the form."""
     top = st.page(ui.state, "mail")
@@ -84,11 +75,10 @@ def _box(ui: Ui, searching: bool) -> list[Node]:
             if widgets.asked(ui.state, "mail", entry["subject"], entry["person"])
         ]
 
-    def row(y: float, _: int, place: int) -> Node:
-        return _mail_row(ui, y, place)
-
     none = ("mail", "Nothing here")
-    listed = widgets.listing(ui, "mail.list", 92, shown, row, head=4, foot=90, none=none)
+    listed = widgets.listing(
+        ui, "mail.list", 92, shown, lambda y, _, place: _mail_row(ui, y, place), head=4, foot=90, none=none
+    )
     if searching:
         return [listed, widgets.search_bar(ui, "mail", "Search mail")]
     actions = [
@@ -216,6 +206,9 @@ APP = App(
 )
 
 
+MAILS = Entries("mail", "mails", "subject", "mail", "mail")
+
+
 def _mail_start(state: State, params: Params, rng: Names) -> None:
     subjects = rng.names("event", 4, without=(params["subject"],))
     subjects.insert(rng.randrange(5), params["subject"])
@@ -226,19 +219,17 @@ def _mail_start(state: State, params: Params, rng: Names) -> None:
 
 
 def _mail_at(expert: Expert, params: Params) -> Action | None:
-    place = find(expert.state, params["subject"])
-    if place < 0:
+    if not _is_in("inbox")(expert.state, params):
         return IMPOSSIBLE
-    if expert.page("mail") == ["mail", place]:
-        return None
-    if expert.state["apps"]["mail"]["box"] != "inbox":
+    step = MAILS.open(expert, params)
+    if step is not None and expert.state["apps"]["mail"]["box"] != "inbox":
         at = expert.page("mail")[0]
         return expert.tap("box_inbox") if at == "boxes" else expert.tap("boxes") if at == "root" else BACK
-    return expert.to_root("mail") or expert.tap(f"mail_{place}")
+    return step
 
 
 def _is_in(box: str) -> Check:
-    return lambda state, params: find(state, params["subject"], box) >= 0
+    return lambda state, params: bool(MAILS.entry(state, params).get("box") == box)
 
 
 def _tap(rid: str) -> Step:
@@ -246,48 +237,34 @@ def _tap(rid: str) -> Step:
     return lambda expert, params: _mail_at(expert, params) or expert.tap(rid)
 
 
-def _mail_star_check(state: State, params: Params) -> bool:
-    place = find(state, params["subject"])
-    return bool(place >= 0 and state["apps"]["mail"]["mails"][place]["star"])
+def _wanted(state: State, params: Params) -> State:
+    """The mail that the task wants to be sent: a new one, or a reply."""
+    if "to" in params:
+        return mail(params["to"], params["subject"], params["text"], "sent")
+    answered = MAILS.entry(state, params)
+    return mail(answered["person"], "Re: " + params["subject"], params["text"], "sent")
 
 
-def _mail_show_check(state: State, params: Params) -> bool:
-    place = find(state, params["subject"])
-    return place >= 0 and is_shown(state, "mail", "mail", place)
+def _sent_check(state: State, params: Params) -> bool:
+    wanted = _wanted(state, params)
+    return any({**entry, "read": False, "star": False} == wanted for entry in state["apps"]["mail"]["mails"])
 
 
-def _sent(state: State, subject: str) -> State:
-    mails: list[State] = state["apps"]["mail"]["mails"]
-    return next((e for e in reversed(mails) if (e["subject"], e["box"]) == (subject, "sent")), {})
-
-
-def _send_check(state: State, params: Params) -> bool:
-    entry = _sent(state, params["subject"])
-    return bool(entry and entry["body"] == params["text"] and entry["person"] == params["to"])
+def _form_step(expert: Expert, params: Params) -> Action:
+    wanted = _wanted(expert.state, params)
+    return expert.fill("mail", {"to": wanted["person"], "subject": wanted["subject"], "body": wanted["body"]})
 
 
 def _send_step(expert: Expert, params: Params) -> Action:
-    if expert.page("mail")[0] != "write":
-        return expert.to_root("mail") or expert.tap("write")
-    wanted = {"to": params["to"], "subject": params["subject"], "body": params["text"]}
-    return expert.fill("mail", wanted)
-
-
-def _reply_check(state: State, params: Params) -> bool:
-    return bool(_sent(state, "Re: " + params["subject"]).get("body") == params["text"])
+    if expert.page("mail")[0] == "write":
+        return _form_step(expert, params)
+    return expert.to_root("mail") or expert.tap("write")
 
 
 def _reply_step(expert: Expert, params: Params) -> Action:
-    place = find(expert.state, params["subject"])
-    if place >= 0 and expert.page("mail") == ["reply", place]:
-        if st.text(expert.state, "mail.subject") != "Re: " + params["subject"]:
-            return BACK
-        return expert.write("mail_body", "mail.body", params["text"], "clear_body") or expert.tap("save")
+    if expert.page("mail") == ["reply", MAILS.find(expert.state, params)]:
+        return _form_step(expert, params)
     return _mail_at(expert, params) or expert.tap("reply")
-
-
-def _mail_may(*fields: str) -> tuple[May, ...]:
-    return (May("mail.mails", only("subject", "subject", *fields)),)
 
 
 def _is_sent(entry: State, params: Params) -> bool:
@@ -300,14 +277,20 @@ def _is_sent(entry: State, params: Params) -> bool:
 _SENT = (May("mail.mails", where(_is_sent)),)
 _task = partial(everyday, "mail")
 TEMPLATES: dict[str, Template] = {
-    "mail_show": _task({"subject": str}, _mail_start, _mail_show_check, _mail_at),
-    "mail_star": _task({"subject": str}, _mail_start, _mail_star_check, _tap("star"), may=_mail_may("star")),
-    "mail_archive": _task(
-        {"subject": str}, _mail_start, _is_in("archive"), _tap("archive"), may=_mail_may("box")
+    "mail_show": _task({"subject": str}, _mail_start, MAILS.is_open, _mail_at),
+    "mail_star": _task(
+        {"subject": str},
+        _mail_start,
+        lambda state, params: bool(MAILS.entry(state, params)["star"]),
+        _tap("star"),
+        may=MAILS.may("star"),
     ),
-    "mail_delete": _task({"subject": str}, _mail_start, _is_in("bin"), _tap("bin"), may=_mail_may("box")),
-    "mail_send": _task({"to": str, "subject": str, "text": str}, fresh, _send_check, _send_step, may=_SENT),
-    "mail_reply": _task({"subject": str, "text": str}, _mail_start, _reply_check, _reply_step, may=_SENT),
+    "mail_archive": _task(
+        {"subject": str}, _mail_start, _is_in("archive"), _tap("archive"), may=MAILS.may("box")
+    ),
+    "mail_delete": _task({"subject": str}, _mail_start, _is_in("bin"), _tap("bin"), may=MAILS.may("box")),
+    "mail_send": _task({"to": str, "subject": str, "text": str}, fresh, _sent_check, _send_step, may=_SENT),
+    "mail_reply": _task({"subject": str, "text": str}, _mail_start, _sent_check, _reply_step, may=_SENT),
 }
 _SUBJECT = {"subject": "event"}
 FAMILIES = (

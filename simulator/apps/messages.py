@@ -94,8 +94,6 @@ def _threads(ui: Ui) -> list[Node]:
 
 
 def _mark(ui: Ui, y: float, entry: State) -> Node | None:
-    if entry.get("unread"):
-        return ui.disc(WIDTH - 52, y + 32, 14, "", ui.theme.primary)
     icon = "bookmark" if entry.get("pin") else "volume_off" if entry.get("mute") else ""
     if not icon:
         return None
@@ -160,7 +158,6 @@ def act(state: State, verb: str, args: Args) -> None:
     name = str(args[0])
     entry = thread(state, name) or {}
     if verb == "open":
-        entry.pop("unread", None)
         st.open_form(state, "messages", ["thread", name], {_KEY: ""})
     elif verb == "start":
         state["fields"].pop(_KEY, None)
@@ -227,7 +224,7 @@ def _mark_words(params: Params) -> Mapping[str, object]:
 def _thread(state: State, params: Params, rng: Names) -> None:
     _no_thread(state, params, rng)
     threads = state["apps"]["messages"]["threads"]
-    said = [["me", rng.name("text")], ["them", rng.name("text")]]
+    said = [[who, rng.name("text", without=(params.get("text", ""),))] for who in ("me", "them")]
     threads.insert(rng.randrange(len(threads) + 1), {"name": params["name"], "lines": said})
 
 
@@ -285,10 +282,12 @@ def _mark_check(state: State, params: Params) -> bool:
 
 
 def _said(entry: State, params: Params) -> State | None:
-    """A chat without what the task wants to be said in it; nothing of one that holds only this."""
+    """A chat without what the task wants to be said in it, once; nothing of one that holds only this."""
     if entry["name"] != params["name"]:
         return entry
-    lines = [line for line in entry["lines"] if line != ["me", params["text"]]]
+    lines = [*entry["lines"]]
+    if (sent := ["me", params["text"]]) in lines:
+        lines.remove(sent)
     return {**entry, "lines": lines} if lines else None
 
 

@@ -66,7 +66,11 @@ def _album_of(ui: Ui, song: str) -> tuple[str, str]:
 
 def view(ui: Ui) -> list[Node]:
     """The page on top."""
-    top, music = st.page(ui.state, "music"), ui.state["apps"]["music"]
+    return _page(ui, -1)
+
+
+def _page(ui: Ui, place: int) -> list[Node]:
+    top, music = ui.state["stacks"]["music"][place], ui.state["apps"]["music"]
     if top[0] == "player":
         return _player(ui)
     if top[0] == "queue":
@@ -76,7 +80,7 @@ def view(ui: Ui) -> list[Node]:
     if top[0] == "playlist":
         return _listing(ui, str(top[1]), music["playlists"].get(top[1], []), "No songs yet")
     if top[0] == "menu":
-        return _menu(ui, str(top[1]))
+        return _menu(ui, str(top[1]), _page(ui, place - 1))
     if top[0] == "pick":
         listed = _playlists(ui, "music.pick", ("put", str(top[1])))
         return [listed, widgets.app_bar(ui, "Add to playlist")]
@@ -210,14 +214,14 @@ def _listing(ui: Ui, title: str, listed: Sequence[str], nothing: str) -> list[No
     return [rows, widgets.app_bar(ui, title)]
 
 
-def _menu(ui: Ui, song: str) -> list[Node]:
+def _menu(ui: Ui, song: str, under: list[Node]) -> list[Node]:
     liked = song in ui.state["apps"]["music"]["liked"]
     items = (
         ("queue_music", "Add to queue", ("music", "enqueue", song), "menu_queue"),
         ("playlist_add", "Add to playlist", ("music", "pick", song), "menu_playlist"),
         ("favorite", "Unlike" if liked else "Like", ("music", "like_song", song), "menu_like"),
     )
-    return widgets.menu(ui, _root(ui), items)
+    return widgets.menu(ui, under, items)
 
 
 def act(state: State, verb: str, args: Args) -> None:
@@ -363,7 +367,7 @@ def _new_check(state: State, params: Params) -> bool:
 
 def _new_step(expert: Expert, params: Params) -> Action:
     if expert.page("music")[0] == "new":
-        return expert.write("music_name", "music.name", params["name"]) or expert.tap("save")
+        return expert.fill("music", {"name": params["name"]}, clear=False)
     return expert.to_root("music", 2, "tab_playlists") or expert.tap("new_playlist")
 
 

@@ -307,10 +307,12 @@ def _new_step(expert: Expert, params: Params) -> Action:
 
 
 def _without_item(note: State, params: Params) -> State:
-    """A note without the task's item, which may come or be ticked."""
-    if note["title"] != params["title"]:
+    """A note without the task's item, once, which may come or be ticked."""
+    names = [what for what, _ in note.get("items", ())]
+    if note["title"] != params["title"] or params["item"] not in names:
         return note
-    return {**note, "items": [item for item in note["items"] if item[0] != params["item"]]}
+    place = names.index(params["item"])
+    return {**note, "items": note["items"][:place] + note["items"][place + 1 :]}
 
 
 _ITEM = (May("notes.notes", _without_item),)

@@ -241,8 +241,8 @@ def _level_start(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _level_step(expert: Expert, params: Params) -> Action:
-    step = _opened(expert, SLIDERS[params["setting"]])
-    return step or expert.tap(f"slider_{params['setting']}_{params['percent']}")
+    setting, percent = params["setting"], params["percent"]
+    return _opened(expert, SLIDERS[setting]) or expert.tap(f"slider_{setting}_{percent}")
 
 
 def _choice_start(state: State, params: Params, rng: random.Random) -> None:

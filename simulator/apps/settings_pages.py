@@ -13,7 +13,6 @@ class Toggle:
     key: str
     label: str
     note: str
-    icon: str
     edition: int = 1
 
 
@@ -76,12 +75,12 @@ SECTIONS: dict[str, Section] = {
         "wifi",
         "#1a73e8",
         (
-            Toggle("wifi", "Wi-Fi", "Home network", "wifi"),
-            Toggle("airplane", "Airplane mode", "No wireless connections", "airplanemode_active"),
-            Toggle("hotspot", "Hotspot", "Share the connection", "wifi_tethering"),
-            Toggle("data", "Mobile data", "Use data when away from Wi-Fi", "signal_cellular_alt"),
-            Toggle("roaming", "Data roaming", "Use data when abroad", "public", edition=2),
-            Toggle("data_saver", "Data saver", "Less data in the background", "data_usage", edition=2),
+            Toggle("wifi", "Wi-Fi", "Home network"),
+            Toggle("airplane", "Airplane mode", "No wireless connections"),
+            Toggle("hotspot", "Hotspot", "Share the connection"),
+            Toggle("data", "Mobile data", "Use data when away from Wi-Fi"),
+            Toggle("roaming", "Data roaming", "Use data when abroad", edition=2),
+            Toggle("data_saver", "Data saver", "Less data in the background", edition=2),
             Link("vpn", edition=2),
         ),
     ),
@@ -91,9 +90,9 @@ SECTIONS: dict[str, Section] = {
         "devices",
         "#12a150",
         (
-            Toggle("bluetooth", "Bluetooth", "Pair with nearby devices", "bluetooth"),
-            Toggle("nfc", "NFC", "Contactless payments", "nfc"),
-            Toggle("cast", "Cast", "Show the screen on a TV", "cast"),
+            Toggle("bluetooth", "Bluetooth", "Pair with nearby devices"),
+            Toggle("nfc", "NFC", "Contactless payments"),
+            Toggle("cast", "Cast", "Show the screen on a TV"),
         ),
     ),
     "apps": Section(
@@ -102,7 +101,7 @@ SECTIONS: dict[str, Section] = {
         "apps",
         "#7b51d3",
         (
-            Toggle("unused", "Pause unused apps", "Frees up space", "hourglass_empty"),
+            Toggle("unused", "Pause unused apps", "Frees up space"),
             Fact("Installed apps", "{installed}"),
             Fact("Default browser", "Browser"),
             Link("app_notices", edition=2),
@@ -114,9 +113,9 @@ SECTIONS: dict[str, Section] = {
         "battery_full",
         "#0b8f83",
         (
-            Toggle("saver", "Battery saver", "Extends battery life", "battery_saver"),
-            Toggle("percent", "Battery percentage", "Show it at the top", "percent", edition=2),
-            Toggle("adaptive", "Adaptive charging", "Slower at night", "battery_charging_full", edition=2),
+            Toggle("saver", "Battery saver", "Extends battery life"),
+            Toggle("percent", "Battery percentage", "Show it at the top", edition=2),
+            Toggle("adaptive", "Adaptive charging", "Slower at night", edition=2),
             Fact("Battery level", "76%"),
             Fact("Screen time", "2 h 14 min"),
         ),
@@ -128,9 +127,9 @@ SECTIONS: dict[str, Section] = {
         "#f29900",
         (
             Slider("brightness", "Brightness", "brightness_6"),
-            Toggle("dark", "Dark theme", "Easier on the eyes", "dark_mode"),
-            Toggle("night_light", "Night light", "Tints the screen amber", "nightlight"),
-            Toggle("rotate", "Auto-rotate", "Turns with the phone", "screen_rotation"),
+            Toggle("dark", "Dark theme", "Easier on the eyes"),
+            Toggle("night_light", "Night light", "Tints the screen amber"),
+            Toggle("rotate", "Auto-rotate", "Turns with the phone"),
             Choice(
                 "timeout",
                 "Screen timeout",
@@ -139,7 +138,7 @@ SECTIONS: dict[str, Section] = {
                 edition=2,
             ),
             Choice("font", "Font size", "format_size", ("Default", "Small", "Large", "Largest"), edition=2),
-            Toggle("raise", "Lift to wake", "Screen on when lifted", "touch_app", edition=2),
+            Toggle("raise", "Lift to wake", "Screen on when lifted", edition=2),
         ),
     ),
     "sound": Section(
@@ -149,8 +148,8 @@ SECTIONS: dict[str, Section] = {
         "#d93879",
         (
             Slider("volume", "Media volume", "volume_up"),
-            Toggle("dnd", "Do Not Disturb", "Only important alerts", "do_not_disturb_on"),
-            Toggle("vibrate", "Vibration", "Vibrate for calls", "vibration"),
+            Toggle("dnd", "Do Not Disturb", "Only important alerts"),
+            Toggle("vibrate", "Vibration", "Vibrate for calls"),
             Slider("ring", "Ring volume", "ring_volume", edition=2),
             Slider("alarm_volume", "Alarm volume", "alarm", edition=2),
             Choice(
@@ -160,8 +159,8 @@ SECTIONS: dict[str, Section] = {
                 ("Aurora", "Bells", "Canyon", "Drizzle", "Marimba", "Sunrise"),
                 edition=2,
             ),
-            Toggle("key_tones", "Keypad tones", "A sound for each key", "dialpad", edition=2),
-            Toggle("touch_sounds", "Touch sounds", "A sound for each tap", "touch_app", edition=2),
+            Toggle("key_tones", "Keypad tones", "A sound for each key", edition=2),
+            Toggle("touch_sounds", "Touch sounds", "A sound for each tap", edition=2),
         ),
     ),
     "security": Section(
@@ -170,11 +169,11 @@ SECTIONS: dict[str, Section] = {
         "security",
         "#d23f31",
         (
-            Toggle("location", "Location", "Apps may use the location", "location_on"),
-            Toggle("lock", "Screen lock", "Ask for the PIN", "lock"),
+            Toggle("location", "Location", "Apps may use the location"),
+            Toggle("lock", "Screen lock", "Ask for the PIN"),
             Fact("Last update", "May 5"),
-            Toggle("fingerprint", "Fingerprint", "Unlock with a finger", "fingerprint", edition=2),
-            Toggle("find", "Find my phone", "Locate a lost phone", "find_in_page", edition=2),
+            Toggle("fingerprint", "Fingerprint", "Unlock with a finger", edition=2),
+            Toggle("find", "Find my phone", "Locate a lost phone", edition=2),
             Link("privacy", edition=2),
         ),
     ),
@@ -198,7 +197,7 @@ SECTIONS: dict[str, Section] = {
         "vpn_key",
         "#1a73e8",
         (
-            Toggle("vpn", "VPN", "Office network", "vpn_key"),
+            Toggle("vpn", "VPN", "Office network"),
             Choice("dns", "Private DNS", "router", ("Automatic", "Off", "Custom")),
         ),
     ),
@@ -208,16 +207,8 @@ SECTIONS: dict[str, Section] = {
         "notifications",
         "#7b51d3",
         tuple(
-            Toggle("notify_" + label.lower(), label, "Notifications", icon)
-            for label, icon in (
-                ("Browser", "public"),
-                ("Calendar", "event"),
-                ("Clock", "schedule"),
-                ("Mail", "mail"),
-                ("Messages", "chat"),
-                ("Music", "music_note"),
-                ("Weather", "wb_sunny"),
-            )
+            Toggle("notify_" + label.lower(), label, "Notifications")
+            for label in ("Browser", "Calendar", "Clock", "Mail", "Messages", "Music", "Weather")
         ),
     ),
     "privacy": Section(
@@ -226,9 +217,9 @@ SECTIONS: dict[str, Section] = {
         "privacy_tip",
         "#d23f31",
         (
-            Toggle("camera", "Camera access", "Apps may use the camera", "photo_camera"),
-            Toggle("mic", "Microphone access", "Apps may listen", "mic"),
-            Toggle("usage", "Share usage data", "Helps to find faults", "bar_chart"),
+            Toggle("camera", "Camera access", "Apps may use the camera"),
+            Toggle("mic", "Microphone access", "Apps may listen"),
+            Toggle("usage", "Share usage data", "Helps to find faults"),
         ),
     ),
     "language": Section(

@@ -318,13 +318,9 @@ def _sheet(ui: Ui, entry: Entry) -> Node:
     return Node(0, 0, WIDTH, ui.height, "view.View", "sheet_scrim", fill="#00000099", children=kids)
 
 
-def needs_consent(entry: Entry) -> bool:
-    """Whether the store asks before it downloads an app."""
-    return bool(entry.price_cents) or entry.asks != "notifications"
-
-
 def _act_on_app(state: State, verb: str, name: str) -> None:
-    if verb == "get" and needs_consent(ENTRIES[name]):
+    needs_consent = ENTRIES[name].price_cents or ENTRIES[name].asks != "notifications"
+    if verb == "get" and needs_consent:
         st.push(state, "store", "app", name, "consent")
     elif verb in ("get", "download"):
         if len(st.page(state, "store")) > 2:

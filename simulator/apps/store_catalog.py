@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from distrl.simulator.apps.webshop.goods import dollars
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 
@@ -53,8 +54,7 @@ class Entry:
     @property
     def price(self) -> str:
         """ "Free", or the price as "$2.99"."""
-        dollars, cents = divmod(self.price_cents, 100)
-        return f"${dollars}.{cents:02d}" if self.price_cents else "Free"
+        return dollars(self.price_cents) if self.price_cents else "Free"
 
     @property
     def download_s(self) -> int:

@@ -48,16 +48,13 @@ def _install_others(state: State, params: Params, rng: random.Random) -> None:
 
 def _install_app_too(state: State, params: Params, rng: random.Random) -> None:
     _install_others(state, params, rng)
-    if params.get("present", True):
+    if params.get("present", "app" in params):
         store_catalog.install(state, params["app"])
 
 
 def _offer_updates(state: State, params: Params, rng: random.Random) -> None:
     """An update for the app, if the task is about one, and for two others."""
-    if "app" in params:
-        _install_app_too(state, params, rng)
-    else:
-        _install_others(state, params, rng)
+    _install_app_too(state, params, rng)
     named = [params["app"]] if "app" in params else []
     updates = named + rng.sample(params["others"], min(2, len(params["others"])))
     state["apps"]["store"]["updates"] = sorted(updates, key=lambda name: ENTRIES[name].label)
@@ -108,6 +105,9 @@ def _get(expert: Expert, app: str) -> Action | None:
 
 
 def _remove(expert: Expert, app: str) -> Action | None:
+    """Takes an app off the phone, or gives its download up; None when there is neither."""
+    if app in expert.state["apps"]["store"]["downloads"]:
+        return _find(expert, app) or expert.tap("cancel_download")
     if app not in expert.state["installed"]:
         return None
     return _manage(expert, app) or expert.tap("uninstall")
@@ -130,11 +130,7 @@ def _install_check(state: State, params: Params) -> bool:
 
 
 def _install_step(expert: Expert, params: Params) -> Action | None:
-    decoy, state = params.get("decoy", ""), expert.state
-    if decoy in state["apps"]["store"]["downloads"]:
-        page = st.page(state, "store")
-        return expert.tap("cancel_download") if page == ["app", decoy] else _find(expert, decoy) or BACK
-    return _remove(expert, decoy) or _get(expert, params["app"])
+    return _remove(expert, params.get("decoy", "")) or _get(expert, params["app"])
 
 
 def _update_check(state: State, params: Params) -> bool:
@@ -166,9 +162,9 @@ def _update_all_step(expert: Expert, params: Params) -> Action:
 
 
 def _uninstall_check(state: State, params: Params) -> bool:
-    """The app is gone, and nothing else is."""
-    installed = state["installed"]
-    return params["app"] not in installed and set(params["others"]) <= set(installed)
+    """The app is gone and not being downloaded, and nothing else is gone."""
+    here = {*state["installed"], *state["apps"]["store"]["downloads"]}
+    return params["app"] not in here and set(params["others"]) <= set(state["installed"])
 
 
 def _uninstall_step(expert: Expert, params: Params) -> Action | None:

@@ -19,7 +19,6 @@ from distrl.simulator.tasks.expert import BACK, Expert
 CITIES = ("Harbour", "Hillside", "Old Town", "Lakeside", "Northgate", "Seaview", "Westwood", "Brookfield")
 """The cities of a new phone, of which the first three are shown."""
 MAX_SHOWN = 3
-_DAYS = ("Tue", "Wed", "Thu", "Fri", "Sat")
 DAY_NAMES = ("Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _SKIES = (
     ("wb_sunny", "Sunny", "#f9ab00"),
@@ -75,7 +74,7 @@ def _city(ui: Ui) -> list[Node]:
         ui.text(164, top + 180, 160, 32, f"{words}, {weather['cities'][city]}", 16, theme.muted),
     )
     nodes.append(widgets.card(ui, top + 68, 176, parts, rid="today"))
-    days = widgets.listing(ui, "weather.days", 76, _DAYS, partial(_day_row, ui), top=top + 252, head=4)
+    days = widgets.listing(ui, "weather.days", 76, DAY_NAMES, partial(_day_row, ui), top=top + 252, head=4)
     return [days, *nodes]
 
 
@@ -85,7 +84,7 @@ def _day_row(ui: Ui, y: float, place: int, day: str) -> Node:
     lead = image(32, y, 40, 70, icon, 36, ui.legible(color))
     trail = ui.text(WIDTH - 92, y, 60, 70, f"{degrees(ui.state, city, place)}°", 22, align="r")
     tap = ("weather", "day", city, place)
-    return widgets.row(ui, y, day, words, lead=lead, trail=trail, tap=tap, rid=f"day_{place}", h=70)
+    return widgets.row(ui, y, day[:3], words, lead=lead, trail=trail, tap=tap, rid=f"day_{place}", h=70)
 
 
 def _day(ui: Ui, city: int, day: int) -> list[Node]:

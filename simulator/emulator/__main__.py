@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+from distrl.core.errors import DistrlError
 from distrl.simulator.emulator.startup import VERSION, Options, Refused, fault_of, find_avd, parse, take_locks
 from distrl.workers.devices.avd import AvdStore
 
@@ -35,8 +36,8 @@ def main(arguments: Sequence[str]) -> int:
             asyncio.run(Emulator(avd, options, fault, say).run())
         finally:
             locks.release()
-    except Refused as refused:
-        print("\n".join(refused.lines), file=sys.stderr, flush=True)
+    except (Refused, DistrlError) as error:
+        print(error, file=sys.stderr, flush=True)
         return 1
     return 0
 

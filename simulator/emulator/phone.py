@@ -14,23 +14,22 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from distrl.core.errors import MissingDependency
+from distrl.core.errors import EnvError, MissingDependency
+from distrl.core.files import write_bytes_atomically
 from distrl.simulator.adb import emulator_grpc
 from distrl.simulator.adb.adbd.connection import AdbdServer
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import TOKEN_FILE, ConsoleServer, read_token
-from distrl.simulator.adb.faults import Faults, parse
+from distrl.simulator.adb.faults import Faults, Kind, parse
 from distrl.simulator.adb.machine import AvdSnapshots, Machine
 from distrl.simulator.adb.process import Announcer, Endpoint
-from distrl.simulator.emulator.startup import VERSION, Fault, Options, Refused, hardware
+from distrl.simulator.emulator.startup import VERSION, Fault, Options, Refused, hardware, line
 from distrl.workers.devices.avd import Avd, write_ini
-from distrl.workers.devices.errors import PortInUse, SnapshotFailed, SnapshotMissing
+from distrl.workers.devices.errors import PortInUse, SnapshotMissing
 
 COLD_BOOT_S, WARM_BOOT_S = 0.3, 0.05
 """How long a boot takes, from nothing and from a snapshot; `sim.boot_s` in config.ini changes the first."""
 FIRST_PORT, LAST_PORT = 5554, 5584
-GRPC_OFFSET = 3000
-"""From the console's port to gRPC's, when `-grpc` names none."""
 DATA = "userdata-sim.bin"
 """Where an AVD's data is while no emulator runs."""
 Say = Callable[[str, str], None]
@@ -45,7 +44,6 @@ class Emulator:
         self._avd, self._options, self._fault = avd, options, fault
         self._say, self._environ = say, environ
         self._stop = asyncio.Event()
-        self._is_cold = True
         config = avd.config()
         self._cold_s = float(config.get("sim.boot_s", COLD_BOOT_S))
         size = int(config.get("hw.lcd.width", 540)), int(config.get("hw.lcd.height", 1200))
@@ -55,6 +53,7 @@ class Emulator:
         """Where its gRPC services are, as it is announced to others; empty if it has none."""
         self._system = AndroidSystem(f"emulator-{self._adb_port - 1}", *size, _api_level(config))
         self._faults = Faults()
+        self._faults.on_change(lambda fault: _die() if fault.kind is Kind.CRASH else None)
         self._hardware = hardware(avd, options)
         self._snapshots = AvdSnapshots(
             avd.directory,
@@ -74,11 +73,12 @@ class Emulator:
         )
 
     async def run(self) -> None:
-        """Runs until a signal or a client ends it. Raises Refused if its ports are taken."""
+        """Runs until a signal or a client ends it. Raises Refused for taken ports or damaged data."""
         started = time.monotonic()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        is_warm = self._restore()
         self._booted(False)
         await self._listen()
         if self._fault.name == "crash":
@@ -87,7 +87,7 @@ class Emulator:
             self._faults.set(parse("offline"))
         advertised = self._advertise()
         announcing = asyncio.ensure_future(self._announce())
-        booting = asyncio.ensure_future(self._boot(started))
+        booting = asyncio.ensure_future(self._boot(started, is_warm))
         try:
             await self._stop.wait()
         finally:
@@ -98,7 +98,7 @@ class Emulator:
             for server in self._servers:
                 await server.stop()
             advertised.unlink(missing_ok=True)
-        self._save()
+        self._save(is_warm)
 
     async def _listen(self) -> None:
         port = self._options.port
@@ -109,7 +109,7 @@ class Emulator:
                     await self._serve_grpc()
                     return
         raise Refused(
-            f"{'ERROR':<13}| It seems too many emulator instances are running on this machine. Aborting."
+            line("ERROR", "It seems too many emulator instances are running on this machine. Aborting.")
         )
 
     async def _listen_at(self, port: int) -> bool:
@@ -130,7 +130,7 @@ class Emulator:
         if asked is None:
             return
         token = secrets.token_urlsafe(48) if "grpc-use-token" in self._options.plain else ""
-        port = int(asked) if asked.isdecimal() else self._adb_port - 1 + GRPC_OFFSET
+        port = int(asked) if asked.isdecimal() else self._adb_port - 1 + emulator_grpc.PORT_OFFSET
         try:
             server = emulator_grpc.serve(self._machine, token)
             await server.start(port)
@@ -141,7 +141,7 @@ class Emulator:
             for other in self._servers:
                 await other.stop()
             raise Refused(
-                f"{'ERROR':<13}| Failed to start grpc service, even though it was explicitly requested."
+                line("ERROR", "Failed to start grpc service, even though it was explicitly requested.")
             ) from error
         auth = "+token" if token else "none"
         self._say("INFO", f"Started GRPC server at 127.0.0.1:{port}, security: Local, auth: {auth}")
@@ -156,10 +156,7 @@ class Emulator:
         self._system.properties["init.svc.bootanim"] = "stopped" if is_booted else "running"
         self._system.properties["sys.boot_completed"] = "1" if is_booted else ""
 
-    async def _boot(self, started: float) -> None:
-        is_warm = self._restore()
-        self._is_cold = not is_warm
-        self._booted(False)
+    async def _boot(self, started: float, is_warm: bool) -> None:
         if self._fault.name == "hang_boot":
             return
         await asyncio.sleep(WARM_BOOT_S if is_warm else self._cold_s)
@@ -176,7 +173,7 @@ class Emulator:
                 if "snapshot" in self._options.values:
                     self._say("WARNING", f"Device 'cache' does not have the requested snapshot '{name}'")
                     self._say("WARNING", f"Failed to load snapshot '{name}'")
-            except SnapshotFailed as error:
+            except EnvError as error:
                 if "hw.gpu.mode" in error.message:
                     self._say("WARNING", "Change of GLES renderer detected.")
                 self._say("WARNING", f"Failed to load snapshot '{name}'")
@@ -185,16 +182,19 @@ class Emulator:
                 return True
         data = self._avd.directory / DATA
         if data.is_file() and "wipe-data" not in self._options.plain:
-            self._system.load(data.read_bytes())
+            try:
+                self._system.load(data.read_bytes())
+            except EnvError as error:
+                raise Refused(line("FATAL", f"{data} is damaged. Start with -wipe-data.")) from error
             self._system.reboot()
         return False
 
-    def _save(self) -> None:
+    def _save(self, is_warm: bool) -> None:
         """Keeps a cold boot's data, and the state for the next quick boot, unless an option forbids it."""
         if self._options.read_only:
             return
-        if self._is_cold:
-            (self._avd.directory / DATA).write_bytes(self._system.dump())
+        if not is_warm:
+            write_bytes_atomically(self._avd.directory / DATA, self._system.dump())
         if self._options.saves_on_exit:
             self._say("INFO", "Saving state as 'default_boot'")
             self._snapshots.save("default_boot", self._system.dump())

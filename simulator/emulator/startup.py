@@ -185,7 +185,7 @@ def fault_of(config: Mapping[str, str], environ: Mapping[str, str] = os.environ)
     try:
         return parse_fault(environ.get(VARIABLE) or config.get(KEY, ""))
     except ConfigError as error:
-        raise Refused(f"ERROR        | {error}") from error
+        raise Refused(line("ERROR", str(error))) from error
 
 
 def parse_fault(text: str) -> Fault:
@@ -311,14 +311,14 @@ def find_avd(name: str, environ: Mapping[str, str] = os.environ) -> Avd:
     """The AVD of this name. Raises Refused."""
     if not name:
         raise Refused(
-            _error("No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'")
+            line("ERROR", "No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'")
         )
     try:
         return AvdStore(avd_home(environ)).get(name)
     except EmulatorError as error:
         raise Refused(
-            _error(f"Unknown AVD name [{name}], use -list-avds to see valid list."),
-            _error(f"HOME is defined but there is no file {name}.ini in $HOME/.android/avd"),
+            line("ERROR", f"Unknown AVD name [{name}], use -list-avds to see valid list."),
+            line("ERROR", f"HOME is defined but there is no file {name}.ini in $HOME/.android/avd"),
             "(Note: Directories are searched in the order $ANDROID_AVD_HOME, $ANDROID_SDK_HOME/avd and "
             "$HOME/.android/avd)",
         ) from error
@@ -347,37 +347,33 @@ def take_locks(avd: Avd, options: Options, fault: Fault) -> Locks:
     """Passes all checks and holds the locks. Raises Refused with what the emulator prints."""
     if fault.name == "no_accel":
         raise Refused(
-            _error("x86_64 emulation currently requires hardware acceleration!"),
+            line("ERROR", "x86_64 emulation currently requires hardware acceleration!"),
             "CPU acceleration status: /dev/kvm is not found: VT disabled in BIOS or KVM kernel module not "
             "loaded",
             "More info on configuring VM acceleration on Linux:",
             "https://developer.android.com/studio/run/emulator-acceleration#vm-linux",
         )
     if fault.name == "low_disk":
-        raise Refused(_fatal(f"Not enough disk space to run AVD '{avd.name}'. Exiting..."))
+        raise Refused(line("FATAL", f"Not enough disk space to run AVD '{avd.name}'. Exiting..."))
     snapshot = PidLock(avd.directory / SNAPSHOT)
-    pending = _fatal(f"A snapshot operation for '{avd.name}' is pending and timeout has expired. Exiting...")
     if fault.name == "snapshot_pending" or not snapshot.acquire(_patience(avd, SNAPSHOT_LOCK_S)):
-        raise Refused(pending)
+        pending = f"A snapshot operation for '{avd.name}' is pending and timeout has expired. Exiting..."
+        raise Refused(line("FATAL", pending))
     try:
         writer = None if options.read_only else PidLock(avd.directory / WRITER)
         patience_s = _patience(avd, WRITER_LOCK_S)
         if fault.name == "avd_locked" or (writer is not None and not writer.acquire(patience_s)):
             raise Refused(
-                _fatal("Running multiple emulators with the same AVD "),
-                _fatal("is an experimental feature."),
-                _fatal("Please use -read-only flag to enable this feature."),
+                line("FATAL", "Running multiple emulators with the same AVD "),
+                line("FATAL", "is an experimental feature."),
+                line("FATAL", "Please use -read-only flag to enable this feature."),
             )
         instances = InstanceLock(avd.directory / INSTANCES)
         if not instances.acquire(shared=options.read_only, patience_s=_patience(avd, INSTANCES_LOCK_S)):
             if writer is not None:
                 writer.release()
-            raise Refused(
-                _error(
-                    "Another emulator instance is running. Please close it or run all emulators with "
-                    "-read-only flag."
-                )
-            )
+            text = "Another emulator instance is running. Please close it or run all emulators with "
+            raise Refused(line("ERROR", f"{text}-read-only flag."))
     finally:
         snapshot.release()
     if not options.read_only:
@@ -390,9 +386,6 @@ def _patience(avd: Avd, usual_s: float) -> float:
     return float(avd.config().get("sim.lock_s", usual_s))
 
 
-def _error(text: str) -> str:
-    return f"{'ERROR':<13}| {text}"
-
-
-def _fatal(text: str) -> str:
-    return f"{'FATAL':<13}| {text}"
+def line(level: str, text: str) -> str:
+    """A line of the emulator's log."""
+    return f"{level:<13}| {text}"

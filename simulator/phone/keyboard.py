@@ -76,5 +76,5 @@ def insert(state: State, value: str) -> None:
     """Appends text to the focused field; control characters are dropped."""
     key = state["focus"]
     if key:
-        clean = "".join(c for c in value if c.isprintable() and not "\ud800" <= c <= "\udfff")
+        clean = "".join(filter(str.isprintable, value))
         state["fields"][key] = (state["fields"].get(key, "") + clean)[:MAX_TEXT]

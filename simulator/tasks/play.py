@@ -63,11 +63,17 @@ def template(name: str, params: Params) -> Template:
         )
     for key, kind in needs.items():
         value = params[key]
-        if type(value) is not kind or value not in choices.get(key, (value,)):
+        if type(value) is not kind or value not in choices.get(key, (value,)) or not _is_typable(value):
             raise TaskError(
                 f"{value!r} is not a valid {key} for template {name!r}.", "See simulator/docs/phone.md."
             )
     return found
+
+
+def _is_typable(value: Any) -> bool:
+    """False for a text that no field holds, because of its length, its white space or control characters."""
+    is_text = isinstance(value, str)
+    return not is_text or (value.isprintable() and value == " ".join(value.split())[: st.MAX_TEXT])
 
 
 def _check_interruptions(kinds: Any) -> None:
@@ -80,7 +86,10 @@ def _check_interruptions(kinds: Any) -> None:
 
 
 def start_state(name: str, params: Params, seed: int) -> State:
-    """The state that a task starts from: a function of its arguments alone. Odd seeds show held-out names."""
+    """The state that a task starts from: a function of its arguments alone. Odd seeds show held-out names.
+
+    Raises TaskError if the parameters do not fit, or leave nothing to do.
+    """
     found = template(name, params)
     rng = Names(seed)
     state = new_state(params["layout"], rng.choice(TIMES), PHONES[found.phone])
@@ -91,6 +100,8 @@ def start_state(name: str, params: Params, seed: int) -> State:
         for each in APPS.values():
             each.fill(state, rng)
     found.start(state, params, rng)
+    if found.check(state, params):
+        raise TaskError(f"template {name!r} is solved at its start with the params {params}.", "Change them.")
     if found.phone != "quickstart":
         state_diff.keep(state)
     state["pending"] = interruptions.plan(

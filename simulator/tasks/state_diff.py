@@ -2,7 +2,8 @@
 
 An app names the lasting parts of its data (`App.keeps`); the apps on the phone, the flashlight, permissions
 that were granted and notifications last too. A template names what its task may change (`Template.may`). The
-rest is compared with the start, of which the state holds a copy under "kept".
+rest is compared with the start, of which the state holds a copy under "kept". A task makes one
+entry at most: a message that is sent twice is a change.
 
 Lists are compared without regard to order. Ignored: pages, fields, sort orders, playback, a timer that is set
 but not running, searches, notifications that arrived during the task or were opened, denied permissions, and
@@ -20,10 +21,12 @@ from distrl.simulator.apps import APPS
 from distrl.simulator.phone.state import State
 from distrl.simulator.tasks.base import May, Params, Rest
 
-_UNSEEN = frozenset({"mark", "read", "unread"})
+_UNSEEN = frozenset({"mark", "read"})
 """Fields of entries that are not compared."""
 _GROWING = frozenset({"notifications"})
 """Parts that get new entries by themselves; only missing ones count."""
+_MANY = frozenset({"permissions"})
+"""Parts to which a task may add more than one entry."""
 
 
 def lasting(state: State) -> dict[str, Any]:
@@ -64,20 +67,26 @@ def changed(state: State, params: Params, may: Iterable[May]) -> list[str]:
     allowed = {one.part.format_map(params): one.rest for one in may}
 
     def differs(part: str) -> bool:
-        was, is_now = (_bag(parts[part], allowed.get(part), params) for parts in (before, now))
-        return not was <= is_now if part in _GROWING else was != is_now
+        (was, num_free), (is_now, num_free_now) = (
+            _bag(held[part], allowed.get(part), params) for held in (before, now)
+        )
+        if part in _GROWING:
+            return not was <= is_now
+        return was != is_now or (num_free_now > num_free + 1 and part not in _MANY)
 
     return [part for part in before if part in now and differs(part)]
 
 
-def _bag(value: Any, rest: Rest | None, params: Params) -> Counter[str]:
-    """A part's entries, as far as they must stay, each as text."""
+def _bag(value: Any, rest: Rest | None, params: Params) -> tuple[Counter[str], int]:
+    """A part's entries, as far as they must stay, each as text; and how many need not stay."""
     entries = value if isinstance(value, list) else [value]
     if isinstance(value, Mapping):
         entries = [[key, held] for key, held in value.items()]
+    kept = entries
     if rest is not None:
-        entries = [left for entry in entries if (left := rest(entry, params)) is not None]
-    return Counter(json.dumps(_bare(entry), sort_keys=True) for entry in entries)
+        kept = [left for entry in entries if (left := rest(entry, params)) is not None]
+    bag = Counter(json.dumps(_bare(entry), sort_keys=True) for entry in kept)
+    return bag, len(entries) - len(kept)
 
 
 def _bare(entry: Any) -> Any:

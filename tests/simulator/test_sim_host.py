@@ -82,9 +82,18 @@ def test_a_mistake_is_one_line_and_an_exit_code(
     assert result.output.count("\n") == 1
 
 
-@pytest.mark.parametrize("fault", ["fire", "crash:soon"])
-def test_an_sdk_with_a_fault_that_there_is_not_is_refused(tmp_path: Path, fault: str) -> None:
-    result = CliRunner().invoke(app, ["sim-sdk", str(tmp_path / "sdk"), "--fault", fault])
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--fault", "fire", "'fire' is not a valid fault."),
+        ("--fault", "crash:soon", "'crash:soon' is not a valid fault."),
+        ("--width", "10", "a screen must be at least 64 pixels wide"),
+    ],
+)
+def test_an_sdk_whose_phones_could_not_start_is_refused(
+    tmp_path: Path, option: str, value: str, message: str
+) -> None:
+    result = CliRunner().invoke(app, ["sim-sdk", str(tmp_path / "sdk"), option, value])
     assert result.exit_code == 2
-    assert result.output.startswith(f"error: '{fault}' is not a valid fault.")
+    assert result.output.startswith(f"error: {message}")
     assert not (tmp_path / "sdk").exists()

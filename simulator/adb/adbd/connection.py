@@ -34,7 +34,7 @@ from distrl.simulator.adb.adbd.stream import (
     Stream,
     encode,
 )
-from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.android import RESTART_S, AndroidSystem
 from distrl.simulator.adb.faults import Fault, Faults, Kind
 from distrl.workers.devices.errors import PortInUse
 
@@ -42,8 +42,8 @@ HOST = "127.0.0.1"
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,fixed_push_symlink_timestamp"
 MAX_STREAMS = 256
 """Most open streams of one connection; another is refused."""
-RESTART_S = 0.1
-"""How long after its answer adbd is gone, when a client has asked for a restart."""
+MAX_UNREAD = 4 * MAX_PAYLOAD
+"""While more than so many bytes wait for a peer to read them, nothing is read from it."""
 _TOKEN_BYTES = 20
 _log = logging.getLogger(__name__)
 
@@ -54,13 +54,14 @@ class Connection(asyncio.Protocol):
     Attributes:
         max_payload: Most bytes in one packet, as both sides agreed.
         reverse: The ports that the phone forwards to the host.
+        faults: What is wrong with the phone.
     """
 
     def __init__(self, server: AdbdServer) -> None:
         self.server = server
         self.max_payload = MIN_PAYLOAD
         self.reverse = services.Reverse(server.system.network, self.open_stream)
-        self._faults: Faults = server.faults
+        self.faults = server.faults
         self._reader = Reader()
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, Stream] = {}
@@ -70,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._sent: list[bytes] = []
         self._to_pump: list[Stream] = []
         self._will_flush = False
-        self._is_hung = False
+        self._is_hung = self._is_full = False
 
     # The transport's side.
 
@@ -78,8 +79,9 @@ class Connection(asyncio.Protocol):
         """An adb server has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        transport.set_write_buffer_limits(MAX_UNREAD)
         self.server.connections.add(self)
-        self.fault_changed(self._faults.fault)
+        self.fault_changed(self.faults.fault)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The adb server has gone."""
@@ -96,30 +98,38 @@ class Connection(asyncio.Protocol):
             _log.warning("%s: %s", self.server.system.serial, error)
             self.close()
 
+    def pause_writing(self) -> None:
+        """The peer does not read."""
+        self._is_full = True
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._is_full = False
+        self._pace()
+
+    def _pace(self) -> None:
+        if self._transport is not None:
+            if self._is_hung or self._is_full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
     def close(self) -> None:
         """Ends the connection at once; its services stop."""
         self._end_streams()
         if self._transport is not None:
             self._transport.abort()
 
-    def restart(self, then: Callable[[], None] = lambda: None) -> None:
-        """Ends the connection after `RESTART_S`, when the client has the answer, and calls `then`."""
-
-        def end() -> None:
-            self.close()
-            then()
-
-        asyncio.get_running_loop().call_later(RESTART_S, end)
+    def restart(self) -> None:
+        """Ends the connection after `RESTART_S`, when the client has the answer."""
+        asyncio.get_running_loop().call_later(RESTART_S, self.close)
 
     def fault_changed(self, fault: Fault) -> None:
         """Hangs, continues, or answers a handshake that got no answer."""
         self._is_hung = fault.kind is Kind.HANG
-        if self._transport is None:
-            return
-        if self._is_hung:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        self._pace()
+        if not self._is_hung:
             self._schedule_flush()
             if self._hello is not None and not self._is_online:
                 self._greet()
@@ -140,10 +150,6 @@ class Connection(asyncio.Protocol):
         """`stream` has ended; packets to it are ignored from now on."""
         self._streams.pop(stream.local, None)
 
-    def delay_s(self, busy_s: float) -> float:
-        """How much later an answer is sent that took `busy_s`."""
-        return self._faults.delay_s(busy_s)
-
     def open_stream(self, service: str) -> Stream:
         """Asks the adb server for `service`, e.g. "tcp:7100" for a port of its machine."""
         stream = self._new_stream(0)
@@ -156,7 +162,7 @@ class Connection(asyncio.Protocol):
         if packet.command == CNXN:
             self._meet(packet)
         elif packet.command == AUTH:
-            if self._faults.kind is Kind.UNAUTHORIZED and packet.arg0 == AUTH_SIGNATURE:
+            if self.faults.kind is Kind.UNAUTHORIZED and packet.arg0 == AUTH_SIGNATURE:
                 self._challenge()
         elif not self._is_online:
             raise PacketError("a stream before the handshake")
@@ -193,9 +199,9 @@ class Connection(asyncio.Protocol):
 
     def _greet(self) -> None:
         assert self._hello is not None
-        if self._faults.kind is Kind.OFFLINE:
+        if self.faults.kind is Kind.OFFLINE:
             return
-        if self._faults.kind is Kind.UNAUTHORIZED:
+        if self.faults.kind is Kind.UNAUTHORIZED:
             self._challenge()
             return
         self._is_online = True
@@ -269,12 +275,11 @@ class AdbdServer:
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         faults.on_change(self._fault_changed)
-        system.on_load(self.drop)  # as with a real emulator: the loaded Android has none of them
+        system.on_restart(self.drop)
 
     async def start(self, port: int = 0) -> int:
         """Listens at `port`, 0 for a free one. Returns the port. Raises PortInUse."""
         self._server = await listen(lambda: Connection(self), port, self.system.serial)
-        self._fault_changed(self.faults.fault)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -290,12 +295,6 @@ class AdbdServer:
         """Drops all connections; an adb server comes back within a second."""
         for connection in list(self.connections):
             connection.close()
-
-    def reboot(self) -> None:
-        """Restarts the phone: connections end, its programs too, what lasts stays."""
-        self.drop()
-        self.system.network.clear()
-        self.system.reboot()
 
     def _fault_changed(self, fault: Fault) -> None:
         if fault.kind in (Kind.OFFLINE, Kind.UNAUTHORIZED):

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from distrl.simulator.adb import shell as phone_shell
 from distrl.simulator.adb.adbd import sync
 from distrl.simulator.adb.adbd.stream import Stream
-from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.android import RESTART_S, AndroidSystem
+from distrl.simulator.adb.call import encode
 from distrl.simulator.adb.files import ROOT, SHELL
 from distrl.simulator.adb.runtime import Network, Pipe
 from distrl.simulator.adb.shell import Io
@@ -36,7 +37,7 @@ Handler = Callable[[Stream], Awaitable[None]]
 
 
 def find(service: str, connection: Connection) -> Handler | None:
-    """Who serves `service`, e.g. "shell:ls"; None when the phone has no such service."""
+    """The handler of `service`, e.g. "shell:ls"; None when the phone has no such service."""
     system = connection.server.system
     name, _, argument = service.partition(":")
     kind, *options = name.split(",")
@@ -59,7 +60,7 @@ def find(service: str, connection: Connection) -> Handler | None:
 
 def _reboot(connection: Connection, argument: str) -> Handler:
     async def serve(stream: Stream) -> None:
-        connection.restart(connection.server.reboot)
+        asyncio.get_running_loop().call_later(RESTART_S, connection.server.system.reboot)
 
     return serve
 
@@ -78,7 +79,7 @@ def _become(connection: Connection, uid: int, already: str, changing: str) -> Ha
 
 
 def _says(text: str) -> Callable[[Connection, str], Handler]:
-    return lambda connection, argument: lambda stream: stream.write(text.format(argument).encode())
+    return lambda connection, argument: lambda stream: stream.write(encode(text.format(argument)))
 
 
 _CONTROLS: dict[str, Callable[[Connection, str], Handler]] = {
@@ -150,11 +151,14 @@ class PacketIo:
             await self._stream.write(_HEADER.pack(kind, len(data)) + data)
 
     async def _next(self) -> None:
-        """Reads one packet. Window sizes are ignored."""
-        kind, size = _HEADER.unpack(await self._stream.read_exactly(_HEADER.size))
-        if size > _MAX_FRAME:
-            raise ConnectionAbortedError(f"a shell packet of {size} bytes")
-        data = await self._stream.read_exactly(size)
+        """Reads one packet; a closed stream is the end of the input. Window sizes are ignored."""
+        try:
+            kind, size = _HEADER.unpack(await self._stream.read_exactly(_HEADER.size))
+            if size > _MAX_FRAME:
+                raise ConnectionAbortedError(f"a shell packet of {size} bytes")
+            data = await self._stream.read_exactly(size)
+        except ConnectionResetError:
+            kind, data = _CLOSE_STDIN, b""
         if kind == _STDIN:
             self._input += data
         elif kind == _CLOSE_STDIN:
@@ -306,12 +310,12 @@ async def _copy(source: Pipe, target: Pipe) -> None:
 
 def _port(spec: str) -> int | None:
     """The number of "tcp:N", None if it is something else."""
-    kind, _, number = spec.partition(":")
-    return int(number) if kind == "tcp" and number.isdecimal() and int(number) < 65536 else None
+    found = re.fullmatch(r"tcp:(\d{1,5})", spec)
+    return int(found[1]) if found and int(found[1]) < 65536 else None
 
 
 def _text(text: str) -> bytes:
-    data = text.encode()
+    data = encode(text)[:0xFFFF]
     return f"{len(data):04x}".encode() + data
 
 
@@ -324,6 +328,8 @@ def _fail(text: str) -> bytes:
 _CTRL_C, _CTRL_D, _CTRL_U, _BACKSPACES = 3, 4, 21, (8, 127)
 _MAX_LINE = 65536
 """Longest line; what is typed beyond it is dropped."""
+_MAX_TYPED = 1024
+"""The terminal takes no more keys, Ctrl-C among them, while more lines than this wait for a reader."""
 
 
 class Terminal:
@@ -348,6 +354,8 @@ class Terminal:
     async def type(self) -> None:
         """Takes keys until the client closes; echoes them."""
         while data := await self._keys.read(4096):
+            while len(self._typed) > _MAX_TYPED:
+                await self._change()
             echo = bytearray()
             for key in data:
                 self._press(key, echo)
@@ -387,8 +395,7 @@ class Terminal:
     async def read(self, size: int) -> bytes:
         """At most `size` bytes of one line; b"" once for a Ctrl-D, and always after the client has closed."""
         while not self._typed and not self._ended:
-            self._changed.clear()
-            await self._changed.wait()
+            await self._change()
         if not self._typed:
             return b""
         line = self._typed[0]
@@ -396,7 +403,12 @@ class Terminal:
         del line[:size]
         if not line:
             self._typed.popleft()
+            self._changed.set()
         return data
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     async def out(self, data: bytes) -> None:
         """Standard output and errors; on a terminal there is no difference."""

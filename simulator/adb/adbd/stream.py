@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from distrl.simulator.adb.adbd.connection import Connection
 
 _HEADER = struct.Struct("<6I")
-HEADER_BYTES = _HEADER.size
 CNXN = int.from_bytes(b"CNXN", "little")
 AUTH = int.from_bytes(b"AUTH", "little")
 OPEN = int.from_bytes(b"OPEN", "little")
@@ -38,7 +37,7 @@ MAX_PAYLOAD = 1 << 20
 """Most bytes of one payload."""
 MIN_PAYLOAD = 4096
 """What the first version allowed, and every peer takes."""
-AUTH_TOKEN, AUTH_SIGNATURE, AUTH_RSAPUBLICKEY = 1, 2, 3
+AUTH_TOKEN, AUTH_SIGNATURE = 1, 2
 
 
 class PacketError(ValueError):
@@ -88,16 +87,16 @@ class Reader:
     def feed(self, data: bytes) -> Iterator[Packet]:
         """Takes bytes in and gives the packets that are complete. Raises PacketError at anything else."""
         self._buffer += data
-        while len(self._buffer) >= HEADER_BYTES:
+        while len(self._buffer) >= _HEADER.size:
             command, arg0, arg1, size, crc, magic = _HEADER.unpack_from(self._buffer)
             if command not in _KNOWN or magic != command ^ 0xFFFFFFFF:
                 raise PacketError(f"not an adb packet: command {command:#x}, magic {magic:#x}")
             if size > MAX_PAYLOAD:
                 raise PacketError(f"a payload of {size} bytes, the most is {MAX_PAYLOAD}")
-            end = HEADER_BYTES + size
+            end = _HEADER.size + size
             if len(self._buffer) < end:
                 return
-            payload = bytes(memoryview(self._buffer)[HEADER_BYTES:end])
+            payload = bytes(memoryview(self._buffer)[_HEADER.size : end])
             del self._buffer[:end]
             if self.checksums and checksum(payload) != crc:
                 raise PacketError(f"checksum {crc:#x} of a payload whose sum is {checksum(payload):#x}")
@@ -216,7 +215,7 @@ class Stream:
 
     async def write(self, data: bytes) -> None:
         """Sends `data`; returns when there is room for more. Raises ConnectionError after the end."""
-        delay_s = self._link.delay_s(time.monotonic() - self._busy_since)
+        delay_s = self._link.faults.delay_s(time.monotonic() - self._busy_since)
         if delay_s:
             await asyncio.sleep(delay_s)
             self._busy_since = time.monotonic()

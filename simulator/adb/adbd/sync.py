@@ -7,6 +7,7 @@ session goes on.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat as modes
@@ -122,7 +123,7 @@ class _Session:
         try:
             if data is None:
                 raise fail(errno.ENOSPC, path)
-            self._store(path, int(mode), data, mtime)
+            self._store(path, int(mode) & 0xFFFF, data, mtime)
         except OSError as error:
             await self.fail(f"couldn't create file: {os.strerror(error.errno or errno.EIO)}")
             return
@@ -132,17 +133,17 @@ class _Session:
         folder = path.rpartition("/")[0]
         if folder and not self._files.exists(folder):
             self._files.mkdir(folder, 0o775, parents=True)
-        if modes.S_ISLNK(mode):
-            if self._files.exists(path):
+        with contextlib.suppress(FileNotFoundError):
+            there = self._files.lstat(path)
+            if there.is_link or modes.S_ISREG(there.mode):  # as adbd: replaced, not written through a link
                 self._files.remove(path)
+        if modes.S_ISLNK(mode):
             self._files.symlink(data.rstrip(b"\0").decode("utf-8", "surrogateescape"), path)
             return
         permissions = mode & 0o777  # as adbd: the group may what the owner may, and others what the group may
         permissions |= (permissions >> 3) & 0o070
         permissions |= (permissions >> 3) & 0o007
         self._files.write(path, data, permissions, mtime)
-        self._files.chmod(path, permissions)
-        self._files.utime(path, mtime)
 
     async def _drain(self) -> tuple[bytes | None, int]:
         """All DATA of a file (None if it is more than the phone has room for), and the time of DONE."""

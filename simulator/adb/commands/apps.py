@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from distrl.simulator.adb.call import Call, Command, Failure, Verb, run_verb, thrown
 from distrl.simulator.adb.packages import Package
@@ -56,10 +56,9 @@ class Intent:
 
 def _safe(data: str) -> str:
     """An address as Android prints it in intents: only where it leads."""
+    if web := re.fullmatch("(https?://[^/?#]*)(.*)", data, re.DOTALL):
+        return web[1] + ("/..." if web[2] else "")
     scheme = data.partition(":")[0]
-    if scheme in ("http", "https"):
-        parts = urlsplit(data)
-        return f"{scheme}://{parts.netloc}" + ("/..." if parts.path or parts.query else "")
     if scheme in ("tel", "sms", "smsto", "mailto"):
         return f"{scheme}:" + re.sub(r"[^-@.]", "x", data.partition(":")[2])
     return data
@@ -176,23 +175,28 @@ def _implicit(intent: Intent) -> tuple[str, tuple[Page, ...]] | None:
     return None
 
 
+def _parts(address: str) -> tuple[str, dict[str, str]]:
+    """The host of an address and its query; both are empty if the address is not valid."""
+    try:
+        parts = urlsplit(address)
+        return parts.netloc, dict(reversed(parse_qsl(parts.query)))
+    except ValueError:
+        return "", {}
+
+
 def _store_page(address: str) -> tuple[Page, ...]:
     """The store's page for market://details?id=PACKAGE, or its first page."""
-    name = (parse_qs(urlsplit(address).query).get("id") or [""])[0].removeprefix(SIMPHONE)
+    name = _parts(address)[1].get("id", "").removeprefix(SIMPHONE)
     return (["app", name],) if store_catalog.ENTRIES.get(name) is not None else ()
 
 
 def _web(address: str) -> tuple[Page, ...]:
     """The browser's page for a web address: the shop's, a search's, or the start page."""
-    try:
-        parts = urlsplit(address)
-        query = parse_qs(parts.query)
-    except ValueError:
-        return ()
-    if parts.netloc == "market.example":
+    host, query = _parts(address)
+    if host == "market.example":
         return (["shop"],)
-    words = (query.get("q") or query.get("query") or [""])[0]
-    return (["results", unquote(words)[:100]],) if words.strip() else ()
+    words = "".join(filter(str.isprintable, query.get("q") or query.get("query") or ""))
+    return (["results", words[:100]],) if words.strip() else ()
 
 
 async def _start(call: Call, args: list[str]) -> int:
@@ -211,7 +215,7 @@ async def _start(call: Call, args: list[str]) -> int:
     if "-S" in intent.options:
         activities.stop(target.package.name)
     before = activities.front.package.name
-    was_running = bool(call.system.processes.find(target.package.name))
+    was_running = call.system.processes.find(target.package.name) is not None
     if target.app is None:
         activities.fail_to_start(target.package)
         return 0

@@ -51,7 +51,7 @@ def _activities(system: AndroidSystem) -> str:
 def _top(system: AndroidSystem, tasks: list[Task]) -> str:
     text = ["TASK MANAGER (dumpsys activity top)\n"]
     for task in reversed(tasks):
-        process = next(iter(system.processes.find(task.package.name)), None)
+        process = system.processes.find(task.package.name)
         text.append(
             f"TASK {task.package.name} id={task.id} userId=0\n"
             f"  ACTIVITY {task.package.component} {task.id:x}f2b4c1 pid={process.pid if process else 0}\n"
@@ -294,12 +294,12 @@ def _stamp(milliseconds: int) -> str:
 
 
 def _meminfo(system: AndroidSystem, args: list[str]) -> str:
-    found = system.processes.find(args[-1]) if args else []
-    if not found:
+    found = system.processes.find(args[-1]) if args else None
+    if found is None:
         return f"No process found for: {' '.join(args)}\n"
     return (
         f"Applications Memory Usage (in Kilobytes):\nUptime: {int(system.uptime * 1000)}\n\n"
-        f"** MEMINFO in pid {found[0].pid} [{found[0].name}] **\n                   Pss  Private\n"
+        f"** MEMINFO in pid {found.pid} [{found.name}] **\n                   Pss  Private\n"
         "                 Total    Dirty\n  Native Heap    12000    11000\n  Dalvik Heap     8000     7000\n"
         "        TOTAL    48000    30000\n\n App Summary\n"
         "           TOTAL PSS:    48000            TOTAL RSS:   123456\n"

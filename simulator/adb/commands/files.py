@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
-import os
 import re
 import stat as modes
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 from distrl.simulator.adb.call import Call, Command, Failure
-from distrl.simulator.adb.files import Stat
+from distrl.simulator.adb.files import Stat, fail
 from distrl.simulator.adb.runtime import user
 
 _GROUPS = {1004: "input", 1015: "sdcard_rw", 1023: "media_rw", 2001: "cache", 9997: "everybody", 9998: "misc"}
 
 
+async def _each(call: Call, paths: list[str], work: Callable[[str], str | bytes | None]) -> int:
+    """Writes what `work` gives for each path, and reports where it fails. Returns the exit status."""
+    status = 0
+    for path in paths:
+        try:
+            output = work(path)
+        except OSError as error:
+            await call.error(f"{call.name}: {path}: {error.strerror}")
+            status = 1
+        else:
+            await call.write(output or "")
+    return status
+
+
 async def cat(call: Call) -> int:
     """cat [FILE…]"""
-    status, (_, paths) = 0, call.options("")
+    _, paths = call.options("")
     if not paths:
         async for chunk in call.chunks():
             await call.write(chunk)
-    for path in paths:
-        try:
-            await call.write(call.files.read(call.path(path)))
-        except OSError as error:
-            await call.complain(path, error)
-            status = 1
-    return status
+    return await _each(call, paths, lambda path: call.files.read(call.path(path)))
 
 
 async def cut(call: Call) -> int:
@@ -76,23 +85,21 @@ async def grep(call: Call) -> int:
 async def ls(call: Call) -> int:
     """ls [-1al] [FILE…]"""
     options, paths = call.options("1al")
-    status = 0
-    for path in paths or ["."]:
+
+    def listed(path: str) -> str:
         absolute = "/" if path == "." else call.path(path)
-        try:
-            found = call.files.lstat(absolute)
-            if found.is_link and ("l" not in options or path.endswith("/")):
-                found = call.files.stat(absolute)
-            entries = _entries(call, absolute, "a" in options) if found.is_dir else [(path, found, absolute)]
-        except OSError as error:
-            await call.complain(path, error)
-            status = 1
-            continue
+        found = call.files.lstat(absolute)
+        if found.is_link and ("l" not in options or path.endswith("/")):
+            found = call.files.stat(absolute)
+        entries = _entries(call, absolute, "a" in options) if found.is_dir else [(path, found, absolute)]
         head = f"{path}:\n" if len(paths) > 1 and found.is_dir else ""
-        if "l" in options and found.is_dir:
+        if "l" not in options:
+            return head + "".join(f"{name}\n" for name, _, _ in entries)
+        if found.is_dir:
             head += f"total {sum((each.size + 511) // 512 for _, each, _ in entries) // 2}\n"
-        await call.write(head + (_long(call, entries) if "l" in options else _short(entries)))
-    return status
+        return head + _long(call, entries)
+
+    return await _each(call, paths or ["."], listed)
 
 
 def _entries(call: Call, folder: str, everything: bool) -> list[tuple[str, Stat, str]]:
@@ -102,10 +109,6 @@ def _entries(call: Call, folder: str, everything: bool) -> list[tuple[str, Stat,
         return [entry for entry in found if not entry[0].startswith(".")]
     here = call.files.stat(folder)
     return [(".", here, folder), ("..", here, folder), *found]
-
-
-def _short(entries: list[tuple[str, Stat, str]]) -> str:
-    return "".join(f"{name}\n" for name, _, _ in entries)
 
 
 def _long(call: Call, entries: list[tuple[str, Stat, str]]) -> str:
@@ -125,18 +128,15 @@ def _long(call: Call, entries: list[tuple[str, Stat, str]]) -> str:
 
 async def md5sum(call: Call) -> int:
     """md5sum FILE…"""
-    status, (_, paths) = 0, call.options("")
+    _, paths = call.options("")
     if not paths:
         raise Failure("Needs 1 argument")
-    for path in paths:
-        try:
-            data = call.files.read(call.path(path))
-        except OSError as error:
-            await call.complain(path, error)
-            status = 1
-        else:
-            await call.line(f"{hashlib.md5(data, usedforsecurity=False).hexdigest()}  {path}")
-    return status
+
+    def digest(path: str) -> str:
+        data = call.files.read(call.path(path))
+        return f"{hashlib.md5(data, usedforsecurity=False).hexdigest()}  {path}\n"
+
+    return await _each(call, paths, digest)
 
 
 async def mkdir(call: Call) -> int:
@@ -144,14 +144,9 @@ async def mkdir(call: Call) -> int:
     options, paths = call.options("p")
     if not paths:
         raise Failure("Needs 1 argument")
-    status = 0
-    for path in paths:
-        try:
-            call.files.mkdir(call.path(path), 0o777, parents="p" in options)
-        except OSError as error:
-            await call.complain(path, error)
-            status = 1
-    return status
+    return await _each(
+        call, paths, lambda path: call.files.mkdir(call.path(path), 0o777, parents="p" in options)
+    )
 
 
 async def rm(call: Call) -> int:
@@ -159,20 +154,18 @@ async def rm(call: Call) -> int:
     options, paths = call.options("rf")
     if not paths and "f" not in options:
         raise Failure("Needs 1 argument")
-    status = 0
-    for path in paths:
-        try:
+
+    def remove(path: str) -> None:
+        absolute, ignored = call.path(path), (FileNotFoundError, NotADirectoryError) if "f" in options else ()
+        with contextlib.suppress(*ignored):
             if "r" in options:
-                call.files.remove_tree(call.path(path))
-            elif call.files.lstat(call.path(path)).is_dir:
-                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+                call.files.remove_tree(absolute)
+            elif call.files.lstat(absolute).is_dir:
+                raise fail(errno.EISDIR, path)
             else:
-                call.files.remove(call.path(path))
-        except OSError as error:
-            if not ("f" in options and isinstance(error, (FileNotFoundError, NotADirectoryError))):
-                await call.complain(path, error)
-                status = 1
-    return status
+                call.files.remove(absolute)
+
+    return await _each(call, paths, remove)
 
 
 COMMANDS: dict[str, Command] = {

@@ -6,6 +6,7 @@ import asyncio
 import re
 from datetime import datetime, timezone
 
+from distrl.simulator.adb.android import RESTART_S
 from distrl.simulator.adb.call import Call, Command, Failure, Verb, run_verb
 from distrl.simulator.adb.commands.apps import am
 from distrl.simulator.adb.commands.packages import pm
@@ -321,10 +322,10 @@ async def network(call: Call) -> int:
 
 
 async def reboot(call: Call) -> int:
-    """reboot: restarts the phone's system; connections stay, as far as this command can tell."""
+    """reboot: restarts the phone, when the client has the answer."""
     if call.args:
         raise Failure("the simulated phone takes no arguments")
-    call.system.reboot()
+    asyncio.get_running_loop().call_later(RESTART_S, call.system.reboot)
     return 0
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from distrl.simulator.adb.emulator_grpc.server import ControlServer
     from distrl.simulator.adb.machine import Machine
 
+PORT_OFFSET = 3000
+"""From a phone's console port to its gRPC port, as with the emulator."""
+
 
 def require() -> None:
     """Raises MissingDependency if a package that gRPC needs is not installed."""

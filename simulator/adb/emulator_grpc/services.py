@@ -18,7 +18,7 @@ from distrl.core.errors import DistrlError
 from distrl.simulator.adb import keys
 from distrl.simulator.adb.emulator_grpc import messages
 from distrl.simulator.adb.faults import Kind
-from distrl.simulator.adb.machine import Machine, Refused
+from distrl.simulator.adb.machine import Machine
 from distrl.workers.devices.errors import SnapshotMissing
 
 CONTROLLER = f"{messages.CONTROL}.EmulatorController"
@@ -56,7 +56,7 @@ class Controller:
         self._down: set[int] = set()
         self._followed: int | None = None
         self._at = (0, 0)
-        self._held: list[int] = []
+        self._held: dict[int, None] = {}
 
     def methods(self) -> dict[str, tuple[Method, Any]]:
         """The methods by name: what carries it out, and the class of its request."""
@@ -125,13 +125,13 @@ class Controller:
             return messages.Empty()
         if request.eventType in (_Key.keydown, _Key.keypress):
             if code in keys.MODIFIERS:
-                self._held.append(code)
+                self._held[code] = None
             elif self._held:
                 self._system.input.combination([*self._held, code])
             else:
                 self._system.input.key(code)
-        if request.eventType in (_Key.keyup, _Key.keypress) and code in self._held:
-            self._held.remove(code)
+        if request.eventType in (_Key.keyup, _Key.keypress):
+            self._held.pop(code, None)
         return messages.Empty()
 
     def set_run_state(self, request: Any) -> Any:
@@ -181,8 +181,6 @@ def _tried(name: str, action: Callable[[str], None]) -> Any:
         action(name)
     except SnapshotMissing:
         return _failed(name, f"Could not find {name}")
-    except Refused as refused:
-        return _failed(name, str(refused))
     except DistrlError as error:
         return _failed(name, error.message)
     return messages.SnapshotPackage(snapshot_id=name, success=True)

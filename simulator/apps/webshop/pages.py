@@ -77,7 +77,7 @@ def _example(site: Site, category: str) -> Product:
 
 
 def _hero(site: Site, y: float) -> Node:
-    """What the shop praises: a field in its colours, or a photograph as wide as the page."""
+    """What the shop promotes: a field in its colours, or a photograph as wide as the page."""
     shop, colors = site.shop, site.colors
     product = next(found for found in goods.assortment(shop.key) if found.kind.noun == shop.hero)
     tap = site.event("category", product.kind.category)
@@ -497,11 +497,11 @@ def view(ui: Ui, page: Page, area: Area) -> list[Node]:
     key = str(page[1])
     whole = Site(ui, SHOPS[key], shop_state.data(ui.state, key), *area)
     free = panels.beside_cookies(whole)
-    praise = panels.banner(free)
-    site = replace(free, top=free.top + panels.BANNER_H) if praise else free
+    banner = panels.banner(free)
+    site = replace(free, top=free.top + panels.BANNER_H) if banner else free
     head, inner = header(site)
     ground = Node(0, area[0], WIDTH, area[1] - area[0], "view.View", "web_page", fill=site.colors.bg)
-    return [ground, *_page(site, page, inner), *head, *praise, *panels.over(free), *panels.cookies(whole)]
+    return [ground, *_page(site, page, inner), *head, *banner, *panels.over(free), *panels.cookies(whole)]
 
 
 _PAGES: dict[str, Callable[[Site, Area], list[Node]]] = {

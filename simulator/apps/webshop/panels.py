@@ -194,7 +194,7 @@ def _asks(site: Site) -> bool:
 
 
 def banner(site: Site) -> list[Node]:
-    """The strip that praises the shop's app, at the top of its pages; nothing once it is closed."""
+    """The strip that advertises the shop's app, at the top of its pages; nothing once it is closed."""
     if not site.data["banner"]:
         return []
     y, colors = site.top, site.colors

@@ -29,15 +29,15 @@ Item = dict[str, Any]
 
 
 def fresh() -> State:
-    """A shop's data before anybody was there.
+    """A shop's data before the first visit.
 
     query, category, brand, band, sort    what its results are of, see `goods.find`
     panel                                 the sheet that is open, "" for none
     choice                                what is chosen on the product page, with the product's id
     cart, wish                            `Item`s; ids of products
     delivery, orders                      what is chosen at the checkout; how many orders were placed
-    cookies, letter, banner               whether it asks about cookies, has a newsletter, praises its app
-    sold_out, ads                         ids of products that are not to be had, and of those it advertises
+    cookies, letter, banner               whether it asks about cookies, has a newsletter, advertises its app
+    sold_out, ads                         ids of products that are sold out, and of those it advertises
     """
     return {
         "query": "",
@@ -80,9 +80,7 @@ def choice(shop: State, key: str, product: Product) -> Item:
     if shop["choice"].get("id") == product.id:
         chosen: Item = shop["choice"]
         return chosen
-    settled = not SHOPS[key].asks
-    size = product.kind.sizes[0] if product.kind.sizes and settled else ""
-    return {"id": product.id, "color": product.colors[0] if settled else "", "size": size, "count": 1}
+    return default(product) | ({"color": "", "size": ""} if SHOPS[key].asks else {})
 
 
 def missing(item: Item) -> str:

@@ -40,7 +40,7 @@ class Shop:
 
     Attributes:
         mark: How its name is written in its header.
-        icon, slogan: Beside and under its name; hero: what its front page praises (a noun of `goods`).
+        icon, slogan: Beside and under its name; hero: what its front page promotes (a noun of `goods`).
         header: "band" (coloured, search below), "inline" (search between name and cart), "centred" (menu,
             name, cart; search below), "tabs" (tabs at the bottom) or "minimal" (icons; a search page).
         listing: Results as "rows", "grid", "photo" (one wide picture each), "tall" (a grid without cards) or

@@ -27,7 +27,7 @@ from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.apps.webshop.goods import BANDS, BRANDS, BY_TITLE, SORTS, Product
 from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
-from distrl.simulator.tasks.base import instance, suite_of
+from distrl.simulator.tasks.base import Params, instance, suite_of
 from distrl.simulator.tasks.wording import say
 
 SUITE = "webshop"
@@ -61,7 +61,6 @@ UNSEEN_SHOP = "trailoak"
 """The shop that is only measured."""
 HELD_OUT_BRANDS = frozenset(brands[-1] for brands in BRANDS.values())
 """Brands that only `test` asks for."""
-Params = dict[str, Any]
 
 
 def level(template: str) -> int:
@@ -269,7 +268,7 @@ def _words(template: str, params: Params) -> dict[str, Any]:
     return words
 
 
-def _filters(params: dict[str, Any]) -> str:
+def _filters(params: Params) -> str:
     band = BANDS[params["band"]][0].lower() if params["band"] else ""
     parts = [
         f"the brand {params['brand']}" if params["brand"] else "",
@@ -282,14 +281,14 @@ def _prices(band: str) -> str:
     return band if band.startswith(("under", "over")) else f"from {band}"
 
 
-def _options(params: dict[str, Any]) -> str:
+def _options(params: Params) -> str:
     """What to choose: "colour blue, storage 256 GB and quantity 2"."""
     ask = BY_TITLE[params["product"]].kind.ask.lower()
     size = f", {ask} {params['size']}" if params["size"] else ""
     return f"colour {params['color']}{size} and quantity {params['count']}"
 
 
-def _change(params: dict[str, Any]) -> str:
+def _change(params: Params) -> str:
     if not params["count"]:
         return f"remove the {params['product']}"
     return f"change the quantity of the {params['product']} to {params['count']}"

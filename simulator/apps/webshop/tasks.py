@@ -22,7 +22,7 @@ from distrl.simulator.apps.webshop.goods import BANDS, BY_TITLE, PRODUCTS, SORTS
 from distrl.simulator.apps.webshop.shops import SHOPS, Shop
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import Page, State
-from distrl.simulator.tasks.base import May, Params, Template, where
+from distrl.simulator.tasks.base import Check, May, Params, Template, where
 from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, SWIPE_DOWN, Expert
 
 UNSORTED = {"sort": "best", "brand": "", "band": ""}
@@ -135,10 +135,8 @@ class Shopper:
     def open(self, product: Product, query: str, wanted: Mapping[str, str] = UNSORTED) -> Action | None:
         """Opens a product from the results."""
         if self.is_at("product", product.id) and self.data["query"].lower() == query.lower():
-            step = self.enter()
-            return step if step is not None or not self.state["focus"] else BACK
-        step = self.narrow(query, wanted)
-        return step if step is not None else self.expert.tap(f"product_{product.id}")
+            return self.enter() or (BACK if self.state["focus"] else None)
+        return self.narrow(query, wanted) or self.expert.tap(f"product_{product.id}")
 
     def save(self, product: Product) -> Action | None:
         """Puts a product on the wish list."""
@@ -214,8 +212,7 @@ class Shopper:
             return step
         pages, name = self.shop.checkout, str(self.page[2])
         if name not in pages:
-            step = self.cart()
-            return step if step is not None else self.expert.tap("checkout")
+            return self.cart() or self.expert.tap("checkout")
         if self.state["focus"] or self.data["panel"]:
             return BACK
         if self.data["delivery"] != delivery:
@@ -232,15 +229,15 @@ def same(one: shop_state.Item, other: shop_state.Item) -> bool:
     return all(one[what] == other[what] for what in ("id", "color", "size"))
 
 
-Check = Callable[[State, Params], bool]
 Way = Callable[[Shopper, Params], "Action | None"]
 """What to do now, or None once there is nothing left to do."""
 
 
 def items(listed: Iterable[dict[str, Any]]) -> list[shop_state.Item]:
-    """A cart as parameters have it, by titles, as a shop's data have it, by ids."""
+    """A cart as parameters have it, by titles, as a shop's data have it; without options it has `default`."""
     return [
-        {"id": BY_TITLE[entry["product"]].id, **{key: entry[key] for key in ("color", "size", "count")}}
+        shop_state.default(BY_TITLE[entry["product"]])
+        | {key: entry[key] for key in ("color", "size", "count") if key in entry}
         for entry in listed
     ]
 
@@ -385,8 +382,7 @@ def _go_first(shopper: Shopper, params: Params) -> Action | None:
 
 
 def _go_checkout(shopper: Shopper, params: Params) -> Action | None:
-    step = shopper.fill(items(params["cart"]))
-    return step if step is not None else shopper.check_out(params["delivery"])
+    return shopper.fill(items(params["cart"])) or shopper.check_out(params["delivery"])
 
 
 def _template(
@@ -397,8 +393,7 @@ def _template(
     def act(expert: Expert, params: Params) -> Action:
         if check(expert.state, params):
             return COMPLETE
-        step = go(Shopper(expert, params["shop"]), params)
-        return IMPOSSIBLE if step is None else step
+        return go(Shopper(expert, params["shop"]), params) or IMPOSSIBLE
 
     return Template(
         {"level": int, "shop": str, **needs},

@@ -1,4 +1,4 @@
-"""The suite `general`: everyday tasks in nine apps of a phone in daily use.
+"""The suite `general`: everyday tasks on a phone in daily use, in nine apps to train on and three others.
 
 | split | held out of `train` |
 |---|---|

@@ -186,6 +186,20 @@ def test_intents_open_what_they_name(
     assert shop.state["stacks"][app][-1] == page
 
 
+@pytest.mark.parametrize("address", ["http://[", "market://[", "https://find.example/?q=%01"])
+def test_addresses_that_are_not_valid_open_the_first_page(shop: AndroidSystem, sh: Any, address: str) -> None:
+    result = sh(f"am start -a android.intent.action.VIEW -d '{address}'")
+    assert (result.status, result.err) == (0, "")
+    app = shop.device.foreground()
+    assert shop.state["stacks"][app] == [["root"]]
+
+
+def test_what_an_address_asks_for_can_be_shown(phone: AndroidSystem, sh: Any) -> None:
+    sh("am start -a android.intent.action.VIEW -d 'http://find.example/?q=a%01\udcffb%2541'")
+    assert phone.state["stacks"]["browser"][-1] == ["results", "ab%41"]
+    assert sh("uiautomator dump").status == 0
+
+
 def test_stopping_and_clearing(phone: AndroidSystem, sh: Any) -> None:
     sh("am start -a android.settings.WIFI_SETTINGS; settings put global wifi_on 0")
     assert sh("am force-stop org.simphone.settings").status == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import stat
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import ConsoleServer, read_token
 from distrl.simulator.adb.faults import Faults, Kind
-from distrl.simulator.adb.machine import Machine, Snapshots
+from distrl.simulator.adb.machine import AvdSnapshots, Machine, Snapshots
 
 TOKEN, TOKEN_FILE = "s3cret", "/home/me/.emulator_console_auth_token"
 DEADLINE_S = 30.0
@@ -92,11 +93,33 @@ def test_what_it_answers(machine: Machine, killed: list[bool], line: str, answer
     assert killed == [True] * (line == "kill")
 
 
+def test_a_damaged_snapshot_is_named(machine: Machine, tmp_path: Path) -> None:
+    machine.snapshots = AvdSnapshots(tmp_path / "not made yet")
+    assert answers(machine, "avd snapshot save kept") == "OK\r\n"
+    (machine.snapshots.folder / "kept" / "snapshot.pb").write_bytes(b"\xff")
+    for line in ("avd snapshot list", "avd snapshot load kept"):
+        assert answers(machine, line).startswith("KO: the snapshot 'kept' is damaged: ")
+
+
 def test_snapshots_of_a_read_only_emulator_are_refused_but_listed(machine: Machine) -> None:
     machine.is_read_only = True
     said = answers(machine, *(f"avd snapshot {words}" for words in ("save x", "load x", "del x", "list")))
     assert said.count("KO: Snapshot operations") == 3
     assert said.endswith("OK\r\n")
+
+
+def test_a_token_that_another_process_makes_meanwhile_is_the_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+
+    def slow(size: int) -> str:
+        file.write_text("theirs")
+        return "mine"
+
+    monkeypatch.setattr(secrets, "token_urlsafe", slow)
+    assert read_token(file) == "theirs"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_the_token_file_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distrl.simulator.adb import files as files_module
+from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.files import Files
 
 
@@ -29,6 +30,19 @@ def test_links_lead_where_android_has_them(phone_files: Files) -> None:
 def test_where_nothing_can_be_written(phone_files: Files, path: str, error: str) -> None:
     with pytest.raises(OSError, match=error):
         phone_files.write(path, b"x")
+
+
+def test_a_tree_may_be_as_deep_as_a_path_is_long(system: AndroidSystem) -> None:
+    files, deep = system.files, "/sdcard" + "/d" * 1500
+    files.mkdir(deep, parents=True)
+    saved = system.dump()
+    files.remove_tree("/sdcard/d")
+    assert not files.exists("/sdcard/d")
+    system.load(saved)
+    assert files.stat(deep).is_dir
+    files.symlink(deep, "/sdcard/link")
+    with pytest.raises(OSError, match="File name too long"):
+        files.mkdir("/sdcard/link" + "/e" * 1500, parents=True)
 
 
 def test_space_is_bounded(phone_files: Files, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,6 +14,8 @@ from sim_phones import Console, free_pair
 from waiting import until
 
 from distrl.core.errors import ConfigError
+from distrl.simulator.adb import process
+from distrl.simulator.adb.adbd.connection import AdbdServer
 from distrl.simulator.adb.host import SimHost
 from distrl.workers.devices.errors import PortInUse
 
@@ -103,6 +106,34 @@ def test_a_port_in_use_stops_the_start_with_one_line() -> None:
         small(base_port=base).start()
     assert f"port {base + 1} of 127.0.0.1 is in use" in str(failure.value)
     assert "\n" not in str(failure.value)
+
+
+def test_an_unknown_serial_is_refused_with_the_known_ones_in_order() -> None:
+    known = "emulator-5554, emulator-5556, emulator-5558, emulator-5560, emulator-5562, emulator-5564"
+    with pytest.raises(ConfigError, match=f"Known: {known}"):
+        SimHost(6, faults={"emulator-1": "blank"})
+
+
+async def test_a_phone_comes_back_however_its_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_REBIRTH_PAUSE_S", 0.0)
+    pair, failures = free_pair(), [OSError(24, "Too many open files")]
+    start = AdbdServer.start
+
+    async def fails_once(server: AdbdServer, port: int = 0) -> int:
+        if failures:
+            raise failures.pop()
+        return await start(server, port)
+
+    phone = process.HostedPhone(process.PhoneSpec(pair, pair + 1, 90, 200), "", "")
+    await phone.start()
+    monkeypatch.setattr(AdbdServer, "start", fails_once)
+    _, writer = await asyncio.open_connection("127.0.0.1", pair)
+    writer.write(b"sim fault crash 0\n")
+    deadline = asyncio.get_running_loop().time() + 20
+    while failures or not phone.is_up:
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.01)
+    await phone.stop()
 
 
 def test_a_token_file_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

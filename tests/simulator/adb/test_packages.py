@@ -57,6 +57,14 @@ def test_broken_apks_are_refused_and_never_crash(noise: bytes, at: int) -> None:
             continue
 
 
+def test_a_package_whose_name_is_a_path_is_refused() -> None:
+    manifest = zipfile.ZipFile(io.BytesIO(apk())).read("AndroidManifest.xml")
+    for encoding in ("utf-16-le", "utf-8"):
+        manifest = manifest.replace(NAME.encode(encoding), ("../.." + "x" * 18).encode(encoding))
+    with pytest.raises(NotAnApk, match="no valid package"):
+        read_manifest(with_manifest(manifest))
+
+
 def test_it_is_installed_from_a_file_and_streamed_and_versions_only_go_up(
     system: AndroidSystem, sh: Any
 ) -> None:

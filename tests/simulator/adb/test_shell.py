@@ -151,6 +151,25 @@ def test_an_interactive_shell_goes_on_after_errors(sh: Any) -> None:
     assert sh("", b"echo a", tty=True).err.startswith("simphone:/ $ ")
 
 
+def test_what_a_nested_shell_runs_in_the_background_ends_before_the_session(sh: Any) -> None:
+    assert sh("sh -c 'sh -c \"sleep 0.02; echo late\" &'; echo first").out == "first\nlate\n"
+
+
+def test_a_session_may_run_many_commands_in_the_background_but_not_at_once(sh: Any) -> None:
+    assert sh("", b"true &\nsleep 0.001\n" * (shell.MAX_JOBS + 1)).err == ""
+    assert "cannot fork" in sh("sleep 0.1 & " * shell.MAX_JOBS + "sh -c 'sleep 0.1 &'").err
+
+
+def test_a_command_whose_reader_is_gone_ends_in_silence(phone: AndroidSystem, sh: Any) -> None:
+    phone.files.write("/sdcard/big", bytes(3 * shell.PIPE_BYTES))
+    for command in ("cat /sdcard/big", "cat /sdcard/big /sdcard/big"):
+        assert sh(f"{command} | true").err == ""
+
+
+def test_a_line_without_end_is_refused(sh: Any) -> None:
+    assert "a line of more than" in sh("grep -v b", bytes(2 << 20)).err
+
+
 class Silent:
     """Streams without input, whose output is kept."""
 
@@ -171,10 +190,12 @@ def test_cancelling_ends_everything_that_runs(phone: AndroidSystem) -> None:
     """A client that closes its stream cancels the command, whatever it is waiting for."""
 
     async def go() -> None:
-        for command in ("cat", "sleep 100 | cat", "sleep 100 & wait $!", "logcat | grep x"):
+        for command in (
+            *("cat", "sleep 100 | cat", "sleep 100 & wait $!", "logcat | grep x"),
+            *("sh -c 'sleep 100 &'", "sh -c 'sleep 100 &' | cat; cat"),
+        ):
             task = asyncio.ensure_future(shell.run(phone, command, Silent()))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             assert task.cancelled()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from emulator_programs import program
+from PIL import Image
 
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, DistrlError
+from distrl.simulator.emulator.phone import DATA
 from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.emulator import running
@@ -64,6 +67,32 @@ def test_a_crash_leaves_its_locks_and_the_next_run_takes_them(run, avd: Avd) -> 
     assert emulator.process.wait(END_S) == 0
     assert "Saving state" in emulator.log.read_text()
     assert (avd.snapshots / "default_boot").is_dir()
+
+
+def test_faults_of_its_console(run, avd: Avd) -> None:
+    emulator = run("-avd", "pixel", "-no-snapshot")
+    emulator.says("Boot completed")
+    emulator.console.command("sim fault blank")
+    emulator.console.snapshot("save", "black")
+    with Image.open(avd.snapshots / "black" / "screenshot.png") as picture:
+        assert picture.getcolors() == [(270 * 600, (0, 0, 0))]
+    with contextlib.suppress(DistrlError):
+        emulator.console.command("sim fault crash")
+    assert emulator.process.wait(END_S) == -signal.SIGKILL
+
+
+def test_what_cannot_run_ends_with_one_line(run, sdk: SimSdk, avd: Avd) -> None:
+    (avd.directory / DATA).write_bytes(b"half of it")
+    make_avd(sdk.store, "square", 600, 600)
+    for arguments, line in (
+        (["-avd", "pixel", "-no-snapshot"], f"{DATA} is damaged. Start with -wipe-data."),
+        (["-avd", "square"], "a screen must be at least 64 pixels wide"),
+    ):
+        refused = run(*arguments)
+        assert refused.process.wait(END_S) == 1
+        assert line in refused.log.read_text().splitlines()[-1]
+    wiped = run("-avd", "pixel", "-wipe-data")
+    wiped.says("Boot completed")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,6 +130,14 @@ def test_which_snapshot_begins_and_ends_a_run(
 @pytest.fixture
 def snapshots(tmp_path: Path) -> AvdSnapshots:
     return AvdSnapshots(tmp_path)
+
+
+def test_what_a_save_that_was_killed_has_left_is_not_listed(snapshots: AvdSnapshots) -> None:
+    snapshots.save("base", b"state")
+    shutil.copytree(snapshots.folder / "base", snapshots.folder / ".other.new")
+    assert [one.name for one in snapshots.list()] == ["base"]
+    snapshots.save("other", b"state")
+    assert snapshots.load("other") == b"state"
 
 
 def test_a_missing_one_is_told_from_a_damaged_one(snapshots: AvdSnapshots, tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from phone_user import User, has
 
+from distrl.simulator.apps import APPS, EVERYDAY
 from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.device import SimDevice
+from distrl.simulator.names import Names
+from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import new_state
 from distrl.workers.devices.device import Key
 
@@ -54,6 +57,9 @@ def test_typing_on_the_keyboard(user: User) -> None:
         (("5", "sign", "plus", "8", "equals"), "3"),
         (("5", "0", "percent"), "0.5"),
         (("1", "2", "delete"), "1"),
+        (("2", "0", "0", "plus", "1", "0", "percent", "equals"), "200.1"),
+        (("7", "divide", "0", "equals", "delete"), "0"),
+        ((*"1234567890", "sign", "plus", "dot", "5", "equals"), "-1234567889"),
     ],
 )
 def test_the_calculator(keys: tuple[str, ...], shown: str) -> None:
@@ -134,3 +140,54 @@ def test_what_is_sold_out_cannot_be_bought() -> None:
     user = shopper("pennybasket", "results", query=product.title, sold_out=[product.id])
     assert has(user.phone, f"product_{product.id}")
     assert not has(user.phone, f"quick_{product.id}")
+
+
+def daily(app: str) -> User:
+    """A user of an app of a phone in daily use."""
+    state = new_state(installed=EVERYDAY)
+    for each in APPS.values():
+        each.fill(state, Names(2))
+    return User(state, app)
+
+
+def test_a_lap_is_a_part_of_a_running_time() -> None:
+    user = daily("clock")
+    user.tap("tab_stopwatch", "watch_lap", "watch_run", "watch_lap", "watch_run", "watch_lap")
+    assert len(user.data["watch"]["laps"]) == 1
+
+
+def test_enter_closes_the_keyboard_of_a_label() -> None:
+    user = daily("clock")
+    user.tap("alarm_0", "alarm_label")
+    user.type("Gym\n")
+    assert user.phone.state["focus"] == ""
+    user.tap("save")
+    assert user.data["alarms"][0]["label"] == "Gym"
+
+
+def test_home_shows_degrees_in_the_unit_of_the_weather() -> None:
+    user = daily("weather")
+    user.tap("places", "unit_f")
+    user.phone.back()
+    shown = nodes.find(user.phone.tree(), "degrees")
+    user.phone.home()
+    home = nodes.find(user.phone.tree(), "home_degrees")
+    assert shown is not None
+    assert home is not None
+    assert home.text == shown.text
+
+
+def test_a_call_shows_the_number_of_the_contact() -> None:
+    user = daily("contacts")
+    user.data["people"][0]["phone"] = "555 0999"
+    user.tap("contact_0", "phone_card")
+    assert "555 0999" in user.texts()
+
+
+def test_the_menu_of_a_song_lies_over_its_album() -> None:
+    user = daily("music")
+    user.tap("tab_albums", "album_0")
+    page = nodes.find(user.phone.tree(), "music_songs_list")
+    user.phone.tap(324, page.y + 35 if page else 0)
+    assert user.page()[0] == "menu"
+    assert nodes.find(user.phone.tree(), "music_songs_list") == page

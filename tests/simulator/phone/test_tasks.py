@@ -20,7 +20,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "shop_search": {"query": "purple headphones"},
 }
 
-SHOP = {"layout": 0, "shop": "voltivo"}
+SHOP: dict[str, Any] = {"layout": 0, "shop": "voltivo"}
+HEADPHONES, LAPTOP = "Norvik Terra headphones", "Norvik Classic laptop"
+CART: dict[str, Any] = {"level": 3, "cart": [{"product": HEADPHONES}]}
 
 
 def make(template: str, layout: int, seed: int) -> Task:
@@ -50,7 +52,19 @@ def make(template: str, layout: int, seed: int) -> Task:
         ("webshop2_select", SHOP | {"level": 2, "query": "zzz", "rank": 1}, "not enough results for 'zzz'"),
         ("webshop3_save", SHOP | {"level": 3, "product": "Nothing"}, "'Nothing' is not a valid product"),
         ("webshop3_checkout", SHOP | {"level": 3, "cart": [{"product": "x"}], "delivery": "standard"}, "'x'"),
+        ("webshop3_cart", SHOP | CART | {"product": LAPTOP, "count": 2}, "is solved at its start"),
+        ("webshop3_cart", SHOP | CART | {"product": HEADPHONES, "count": 1}, "is solved at its start"),
+        ("folder_new", {"layout": 0, "name": "Work"}, "'folder_new' is solved at its start"),
+        ("playlist_new", {"layout": 0, "name": "Favourites"}, "is solved at its start"),
+        ("launch", {"layout": 0, "app": "mail", "start": "mail"}, "is solved at its start"),
+        ("tap", {"layout": 0, "path": [], "target": "app_mial", "book": ["Anna"]}, "is solved at its start"),
+        ("store_install", {"layout": 0, "app": "taskly", "others": ["taskly"]}, "is solved at its start"),
+        ("store_update_all", {"layout": 0, "others": []}, "is solved at its start"),
         ("webshop1_visit", SHOP | {"level": 2}, "2 is not a valid level"),
+        ("calculate", {"layout": 0, "expression": "012 + 3"}, "'012 \\+ 3' is not a valid calculation"),
+        ("note_add", {"layout": 0, "title": "a", "body": "two  spaces"}, "is not a valid body"),
+        ("note_add", {"layout": 0, "title": "a", "body": "two\nlines"}, "is not a valid body"),
+        ("note_add", {"layout": 0, "title": "a" * 201, "body": "b"}, "is not a valid title"),
     ],
 )
 def test_wrong_parameters_are_refused(template: str, params: dict[str, Any], said: str) -> None:
@@ -81,3 +95,34 @@ def test_only_the_named_contact_counts_as_favourite_while_it_is_one() -> None:
     assert [person["name"] for person in people if person["starred"]] == ["Anna", "Maria"]
     env.step(star)  # the same tap takes the star away
     assert env.evaluate() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("template", "params"),
+    [
+        ("contact_call", {"name": "Cher"}),
+        ("webshop3_checkout", SHOP | CART | {"delivery": "express"}),
+    ],
+)
+def test_what_a_user_may_ask_for_is_to_be_done_and_can_be(template: str, params: dict[str, Any]) -> None:
+    env = PhoneEnv(width=72, height=160)
+    params = {"layout": 0, **params}
+    env.reset(Task(id="t", suite="s", template=template, split="x", goal="g", params=params, seed=2))
+    assert env.evaluate() == 0.0
+    for _ in range(25):
+        if (action := env.expert_action()).is_terminal:
+            break
+        env.step(action)
+    assert env.evaluate() == 1.0
+
+
+def test_a_message_that_is_to_be_sent_is_not_in_the_chat_already() -> None:
+    def chat(text: str) -> list[list[str]]:
+        params = {"layout": 0, "name": "Anna Berg", "text": text}
+        state = tasks.start_state("message_send", params, 2)
+        threads = state["apps"]["messages"]["threads"]
+        return next(thread["lines"] for thread in threads if thread["name"] == "Anna Berg")
+
+    (_, mine), theirs = chat("Something else")
+    assert [["me", mine], theirs] != chat(mine) != chat("Something else")
+    assert ["me", mine] not in chat(mine)

@@ -93,12 +93,29 @@ def other_person(state: State, task: Task) -> State:
     return other(state, "contacts.people", "name", task.params["name"])
 
 
-def message(state: State, task: Task) -> None:
-    meant(state, "messages.threads", "name", task)["lines"].append(["me", "oops"])
+def message(state: State, task: Task, text: str = "oops") -> None:
+    meant(state, "messages.threads", "name", task)["lines"].append(["me", text])
 
 
 def wifi(state: State, task: Task) -> None:
     state["apps"]["settings"]["wifi"] ^= True
+
+
+def twice(state: State, task: Task, part: str, key: str) -> None:
+    """What the task made, made once more."""
+    entries(state, part).append(dict(meant(state, part, key, task)))
+
+
+def another_list(state: State, task: Task) -> None:
+    """A note of the same title, which is not a list."""
+    entries(state, "notes.notes").append({"title": task.params["title"], "body": ""})
+
+
+def ticked_copy(state: State, task: Task) -> None:
+    """The item is open again; another of the same name is ticked."""
+    items = meant(state, "notes.notes", "title", task)["items"]
+    items[[what for what, _ in items].index(task.params["item"])][1] = False
+    items.append([task.params["item"], True])
 
 
 def order(state: State, task: Task) -> None:
@@ -114,7 +131,16 @@ HARMS: tuple[tuple[str, str, Harm], ...] = (
     ),
     ("contact_show", "contacts.people", lambda s, t: other_person(s, t).update(starred=True)),
     ("event_move", "calendar.events", lambda s, t: meant(s, "calendar.events", "title", t).update(minutes=5)),
+    ("event_add", "calendar.events", lambda s, t: twice(s, t, "calendar.events", "title")),
+    ("contact_add", "contacts.people", lambda s, t: twice(s, t, "contacts.people", "name")),
+    ("contact_call", "contacts.calls", lambda s, t: APPS["contacts"].act(s, "call", (t.params["name"],))),
+    ("mail_send", "mail.mails", lambda s, t: entries(s, "mail.mails").append(s["apps"]["mail"]["mails"][-1])),
+    ("music_queue", "music.queue", lambda s, t: APPS["music"].act(s, "enqueue", (t.params["song"],))),
     ("message_send", "messages.threads", message),
+    ("message_send", "messages.threads", lambda s, t: message(s, t, t.params["text"])),
+    ("message_new", "messages.threads", lambda s, t: message(s, t, t.params["text"])),
+    ("list_add", "notes.notes", another_list),
+    ("list_tick", "notes.notes", ticked_copy),
     ("list_tick", "notes.notes", tick_all),
     ("setting_page", "settings.wifi", wifi),
     ("store_install", "installed", lambda s, t: store_catalog.uninstall(s, t.params["others"][0])),
@@ -245,3 +271,26 @@ def test_an_answer_that_is_typed_is_not_calculated() -> None:
     assert calculator(task, "48+36=") == 1.0
     assert calculator(task, "36+48==") == 1.0
     assert calculator(task, "36+48=C84") == 0.0
+
+
+def test_a_reply_goes_to_who_wrote_the_mail() -> None:
+    env = PhoneEnv()
+    env.reset(task := first("mail_reply"))
+    phone = env._backend.device.phone  # type: ignore[attr-defined]
+    phone.open("mail")
+    mails = APPS["mail"]
+    place = next(
+        at
+        for at, mail in enumerate(entries(phone.state, "mail.mails"))
+        if mail["subject"] == task.params["subject"]
+    )
+    mails.act(phone.state, "reply", (place,))
+    phone.state["fields"] |= {"mail.to": "Somebody Else", "mail.body": task.params["text"]}
+    phone.state["focus"] = ""
+    written = phone.dump()
+    mails.act(phone.state, "send", ())
+    assert env.evaluate() == 0.0
+    phone.load(written)
+    while not (action := env.expert_action()).is_terminal:
+        env.step(action)
+    assert env.evaluate() == 1.0

@@ -12,6 +12,7 @@ from distrl.configs.schema import TasksConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import SUITES, is_trained_on, leakage, load_suite, promises, vocabulary
+from distrl.simulator.apps import store_catalog
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone.phone import Phone
 from distrl.simulator.tasks import play, state_diff
@@ -157,6 +158,17 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
         assert task.params["decoy"] in phone_of(env).state["installed"]
         env._task = task  # the same phone, asked for the other app
         assert env.evaluate() == 0.0
+
+
+def test_an_app_that_is_downloaded_again_is_not_gone() -> None:
+    env = PhoneEnv(width=72, height=160)
+    for task in of("install", "store_uninstall") + of("install", "store_replace"):
+        env.reset(task)
+        played(env, task.max_steps)
+        store_catalog.begin(phone_of(env).state, task.params["app"])
+        assert env.evaluate() == 0.0
+        action, _ = played(env, task.max_steps)
+        assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), task.id
 
 
 DIGESTS = {

@@ -8,9 +8,10 @@ import struct
 
 import pytest
 from adb_peer import DEADLINE_S, HOST_BANNER, AdbPeer, Seen, pack
-from adb_phone import AdbPhone
+from adb_phone import AdbPhone, adb_phone
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from distrl.simulator.adb.adbd import stream as packets
 from distrl.simulator.adb.adbd.connection import MAX_STREAMS
@@ -69,6 +70,28 @@ async def test_data_without_a_confirmation_ends_the_connection(phone: AdbPhone, 
     while not peer.reader.at_eof():
         await asyncio.wait_for(peer.reader.read(4096), DEADLINE_S)
     assert not phone.server.connections
+
+
+async def test_of_a_peer_that_does_not_read_nothing_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its answers would pile up without end: here pictures of 640 KB for 40 bytes each."""
+    asked = 60
+    async with adb_phone(270, 600) as phone:
+        given: list[int] = []
+        picture = phone.system.screenshot
+
+        def screenshot() -> Image.Image:
+            given.append(1)
+            return picture()
+
+        monkeypatch.setattr(phone.system, "screenshot", screenshot)
+        peer = await AdbPeer.online(phone.port)
+        for local in range(1, asked + 1):
+            peer.send("OPEN", local, 0, b"framebuffer:\0")
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert len(given) < asked
+        while len(given) < asked:
+            await peer.next()
 
 
 async def test_an_unauthorized_phone_asks_again_and_again_and_lets_in_when_it_is_over(

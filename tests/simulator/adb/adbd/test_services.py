@@ -17,6 +17,7 @@ from adb_phone import AdbPhone
 from distrl.simulator.adb.adbd import sync
 from distrl.simulator.adb.adbd.services import Terminal
 from distrl.simulator.adb.runtime import Pipe
+from distrl.simulator.adb.uiautomator import UiautomatorServer
 
 PATH = "/data/local/tmp/a file"
 QUIT = b"QUIT" + bytes(4)
@@ -66,6 +67,74 @@ async def test_stat_follows_links_and_lstat_does_not(
     assert absent == (name, errno.ENOENT, *[0] * 10)
 
 
+@pytest.mark.parametrize(("mode", "kept"), [(0o100600, b"old"), (0o120777, b"old"), (10**20, b"old")])
+async def test_a_push_replaces_a_link_and_does_not_write_through_it(
+    phone: AdbPhone, peer: AdbPeer, mode: int, kept: bytes
+) -> None:
+    phone.system.files.write("/data/local/tmp/f", b"old")
+    for link, target in (("/data/local/tmp/l", "f"), ("/data/local/tmp/m", "/nowhere")):
+        phone.system.files.symlink(target, link)
+        data = b"DATA" + struct.pack("<I", 4) + b"/new" + b"DONE" + struct.pack("<I", 5)
+        assert await peer.run(b"sync:", 1, request(b"SEND", f"{link},{mode}") + data + QUIT) == OK
+        there = phone.system.files.lstat(link)
+        assert (there.is_link, there.size) == (mode == 0o120777, 4)
+    assert phone.system.files.read("/data/local/tmp/f") == kept
+
+
+async def test_a_command_sees_the_end_of_its_input_when_the_client_is_gone(
+    phone: AdbPhone, peer: AdbPeer
+) -> None:
+    """In shell v2 too, where clients that are killed do not close the standard input first."""
+    remote = await peer.open(b"shell,v2,raw:cat > /sdcard/f; echo ended > /sdcard/g", 1)
+    peer.send("WRTE", 1, remote, b"\0" + struct.pack("<I", 2) + b"hi")
+    peer.send("CLSE", 1, remote)
+    await peer.until("CLSE")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert phone.system.files.read("/sdcard/f") == b"hi"
+    assert phone.system.files.read("/sdcard/g") == b"ended\n"
+
+
+async def test_a_reboot_from_the_shell_ends_the_connection_and_all_ports(
+    phone: AdbPhone, peer: AdbPeer
+) -> None:
+    phone.system.network.listen(7000, echo)
+    boot_id = phone.system.boot_id
+    assert await peer.run(b"shell,v2,raw:reboot", 1) == b"\x03" + struct.pack("<I", 1) + b"\0"
+    assert await peer.ended()
+    assert phone.system.network.answer(7000) is None
+    assert phone.system.boot_id != boot_id
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"method": ["x"]}',
+        b'{"method": "click", "params": [1e999, 2]}',
+        b'{"method": "exist", "params": ["text"]}',
+        b'{"method": "pressKey", "params": [3]}',
+        b"[" * 100_000,
+    ],
+)
+async def test_uiautomators_server_answers_any_request(phone: AdbPhone, peer: AdbPeer, body: bytes) -> None:
+    phone.system.network.listen(9008, UiautomatorServer(phone.system).answer)
+    remote = await peer.open(b"tcp:9008", 1)
+    peer.send("WRTE", 1, remote, b"POST /jsonrpc/0 HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert b'"code": -32602' in [seen.payload for seen in await peer.until("WRTE")][-1]
+
+
+async def test_uiautomators_text_does_not_reach_a_dark_screen(phone: AdbPhone) -> None:
+    server = UiautomatorServer(phone.system)
+    phone.system.activities.open("browser")
+    phone.system.change(lambda state: state.update(focus="browser.query"))
+    await server.rpc_setClipboard(None, "typed")
+    await server.rpc_pasteClipboard()
+    phone.system.power(False)
+    await server.rpc_pasteClipboard()
+    await server.rpc_clearInputText()
+    assert phone.system.state["fields"]["browser.query"] == "typed"
+
+
 async def echo(pipe: Pipe) -> None:
     """Sends back what comes."""
     while data := await pipe.read(1024):
@@ -91,6 +160,8 @@ async def test_reverse_connections_that_the_host_refuses_are_closed_and_forwards
         (b"forward:norebind:tcp:6100;tcp:7200", b"cannot rebind existing socket"),
         (b"forward:localabstract:x;tcp:7200", b"only tcp ports can be forwarded"),
         (b"forward:tcp:7000;tcp:7200", b"cannot bind listener: Address already in use"),
+        (b"forward:tcp:%s;tcp:7200" % (b"1" * 5000), b"only tcp ports can be forwarded"),
+        (b"killforward:\xff", b"listener '\xff' not found"),
         (b"what", b"unknown request 'reverse:what'"),
     ],
 )
@@ -145,3 +216,15 @@ def test_a_terminal_echoes_keys_and_is_read_line_by_line(
         return lines, client.seen
 
     assert asyncio.run(main()) == (read, seen)
+
+
+async def test_a_terminal_takes_no_more_keys_while_nobody_reads_its_lines() -> None:
+    client = Keys([b"x\n" * 2048] * 100)
+    terminal = Terminal(client)
+    typing = asyncio.ensure_future(terminal.type())
+    await asyncio.sleep(0)
+    assert len(client.seen) <= 2 * 3 * 2048
+    while line := await terminal.read(1024):
+        assert line == b"x\n"
+    assert client.seen == b"x\r\n" * 2048 * 100
+    await typing

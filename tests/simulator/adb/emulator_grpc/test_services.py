@@ -72,6 +72,10 @@ async def test_keys_type_and_modifiers_are_held(world: World) -> None:
     await world.client.key(A, Event.keydown)
     await world.client.key(A, Event.keyup)
     assert world.field == "ab1/Aa"
+    for event in (Event.keydown, Event.keydown, Event.keyup):  # a key that repeats goes up once
+        await world.client.key(SHIFT, event)
+    await world.client.key(A)
+    assert world.field == "ab1/Aaa"
 
 
 @pytest.mark.parametrize("sent", ["", "wrong"])

@@ -54,6 +54,7 @@ _GROUPS = 4  # of channels that are normalised together
 _UNITS = 5.0  # in what measurements are read: metres of an arm are small numbers
 _PROMPT = re.compile(r"Task: ([^\n]*)(?:\nState: ([-0-9. ]*))?(?:\nAnswer: ([0-9; ]*))?")
 _GOES_ON, _SUCCESS, _UNSURE = range(3)  # the first token of what follows a motion; two for each number follow
+_FAR = 100.0  # what is further away reads so: losses stay finite
 _RANGE = 2.0  # of these numbers, in 16 bits: to 0.06 millimetres
 
 
@@ -366,7 +367,7 @@ def _read(prompt: bytes) -> _Prompt:
     return _Prompt(
         found[1],
         tuple(re.findall(r"\w+", found[1].lower())[:MAX_WORDS]),
-        tuple(float(number) for number in numbers),
+        tuple(min(max(float(number), -_FAR), _FAR) for number in numbers),
         None if found[3] is None else tuple(int(word) for word in re.findall(r"\d{1,4}", found[3])),
     )
 

@@ -134,6 +134,11 @@ def test_it_reads_every_number_of_the_state_and_other_rows_change_nothing() -> N
     assert [scores_of(policy, text)[0] for text in texts] == pytest.approx(together[:3], abs=1e-4)
 
 
+def test_a_state_beyond_all_measure_has_finite_scores() -> None:
+    (score,) = scores_of(make(), f"Task: Open\nState: {'9' * 100}.0 -{'9' * 2}.0")
+    assert math.isfinite(score)
+
+
 def test_cloning_hides_words_and_nothing_else_does() -> None:
     policy = make()
     plain = scores_of(policy, PROMPTS[0])

@@ -143,7 +143,7 @@ class Updates:
         if result is None:
             return
         with self._clocked("train"):
-            result.metrics.update(learn_world(context) if config.updates_enabled else {})
+            result.metrics.update(learn_world(context, 1, progress.updates) if config.updates_enabled else {})
         result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         real = (~batch.imagined).cpu().numpy()

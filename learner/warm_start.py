@@ -188,7 +188,7 @@ class Cloning:
                 drawn = [one for one in self._context.ingest.demonstrations if one.id in names]
                 self._drop(quarantine.blame(drawn, self._score, error))
                 return
-        learn_world(self._context)
+        learn_world(self._context, 0, self.num_updates)
         self._skipped.record(names, is_skipped=not math.isfinite(loss))
         self.num_updates += 1
         if math.isfinite(loss):

@@ -12,8 +12,8 @@ from distrl.learner.context import Context
 def learn_world(context: Context, *number: int) -> dict[str, float]:
     """The steps of `world.updates` on lessons of the episodes in replay, all alike; none without a model.
 
-    They belong to an update of the policy, or to one of cloning, whose `number` decides what they draw. Returns
-    metrics.
+    They belong to an update of the policy, or to one of cloning, whose `number` decides what they draw.
+    Returns metrics.
     """
     config, ingest = context.config.world, context.ingest
     real = (*ingest.demonstrations, *ingest.episodes.values())

@@ -24,6 +24,7 @@ class WorldConfig(Section):
     `ensemble` of networks, which learn from the real episodes in replay and from demonstrations. For each
     update of the policy, cloning included, they make `updates` on `batch_size` of these steps, at the rate
     `lr`.
+
     `horizon` is the largest number of steps of an imagined episode. `imagined_per_real` is the number of
     imagined episodes for each real training episode after the first `min_real`. `max_imagined_share` is the
     largest share of imagined trajectories in a batch. `potential` selects M of the rewards γ·M(o′) − M(o): 0

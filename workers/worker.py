@@ -220,10 +220,8 @@ class Worker:
 
     def _run_episode(self, entry: Entry, policy: PolicyClient, lease: Lease) -> None:
         envs = self._envs
-        is_played = (
-            lease.branch is not None and not lease.branch.start
-        )  # in an environment, not a learned model
-        if is_played and envs is not self._imagined:  # so that the device is free meanwhile
+        is_oracle = lease.branch is not None and not lease.branch.start
+        if is_oracle and envs is not self._imagined:  # so that the device is free meanwhile
             envs.release(entry)
             envs = self._imagined
             inside = self._enter(entry.index, envs)

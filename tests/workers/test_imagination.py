@@ -135,7 +135,7 @@ def test_without_a_potential_only_the_outcome_is_paid() -> None:
 
 
 class Foresees:
-    """A policy that raises the number of its state; as the model of the world it says what it is told to."""
+    """A policy that always answers 4. Asked as the model of the world, it gives the next of `follows`."""
 
     def __init__(self, *follows: str) -> None:
         self.follows, self.asked = list(follows), []

@@ -6,10 +6,9 @@ time. All tabs share one process, so that a hundred pages can stay loaded.
 
 A script in every page (page.js) draws the options of a <select>, which no screenshot shows otherwise.
 
-It is one chromedriver process with its browser, controlled by selenium (measured once: 0.90 to 0.94 of the
-steps per second of a client on one plain HTTP connection). They are a process group, so one signal ends both.
-A watcher ends it when this process dies, however it dies. All that the browser writes is in one
-temporary directory.
+It is one chromedriver process with its browser, controlled by selenium. They are a process group, so one
+signal ends both. A watcher ends it when this process dies, however it dies. All that the browser writes is in
+one temporary directory.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ let seen = {};  // how many rows of metrics and episodes are drawn
 
 /** Opens the stream of events, for what is looked at now: screens only while the wall is in view. */
 function connect() {
+  if ($(".token-form")) return;
   clearTimeout(retryTimer);
   source?.close();
   keepUntil = Date.now() + KEEP_MS;
@@ -53,7 +54,7 @@ async function failed() {
   retryTimer = setTimeout(connect, retryMs);
   retryMs = Math.min(2 * retryMs, RETRY_MS.most);
   const answer = await fetch("/api/snapshot").catch(() => null);
-  if (answer?.status === 401) { clearTimeout(retryTimer); askForToken(); }
+  if (answer?.status === 401 && !$(".token-form")) askForToken();
 }
 
 function draw(snapshot) {
@@ -88,6 +89,8 @@ async function act(name, pressed = null, done = "", body = {}) {
 }
 
 function askForToken() {
+  clearTimeout(retryTimer);
+  source.close();
   const field = el("input", {type: "password", autocomplete: "current-password"}), wrong = el("p.minus", {role: "alert"});
   const enter = async () => {
     const answer = await fetch(`/login?token=${encodeURIComponent(field.value)}`, {redirect: "manual"});

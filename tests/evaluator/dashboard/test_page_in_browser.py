@@ -295,12 +295,17 @@ def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Call
     assert again.viewers
 
 
-def test_a_missing_token_is_asked_for(browser: Chromium, serve: Callable[..., Stub]) -> None:
+def test_a_missing_token_is_asked_for_once(browser: Chromium, serve: Callable[..., Stub]) -> None:
     browser.open(serve(token=TOKEN).url)
     holds(browser, "return document.querySelector('.token-form input')")
     holds(browser, "return !document.querySelector('#trouble').textContent")
     enter = "document.querySelector('.token-form input').value = arguments[0]"
     browser.run(enter, "wrong")
+    browser.run("document.dispatchEvent(new Event('visibilitychange'))")  # away to fetch the token, and back
+    again = "return fetch('/api/snapshot').then(() => fetch('/api/snapshot')).then(answer => answer.status)"
+    assert browser.run(again) == 401
+    assert browser.run("return document.querySelector('.token-form input').value") == "wrong"
+    assert browser.run("return document.querySelector('#trouble').textContent") == ""
     click(browser, ".token-form button")
     holds(browser, "return document.querySelector('.token-form [role=alert]').textContent")
     browser.run(enter, TOKEN)

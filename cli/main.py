@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("distrl.cli.top", "top"),
     "inspect": ("distrl.cli.inspect", "inspect"),
     "trace": ("distrl.cli.trace", "trace"),
+    "world": ("distrl.cli.world", "world"),
     "export": ("distrl.cli.export", "export"),
     "config": ("distrl.cli.config", "app"),
     "tasks": ("distrl.cli.tasks", "app"),

@@ -111,6 +111,18 @@ def solved(ends: Iterable[tuple[str, bool]]) -> Solved:
     return Solved(successes=k, episodes=n, rate=k / n if n else 0.0, interval=wilson_by_task(tasks.values()))
 
 
+class Drift(Record):
+    """How wrong a model's states are after `step` imagined steps, over `episodes` that have so many.
+
+    `missed` is the sum of their squared errors, relative to that of a model in which nothing changes: 0 is
+    perfect, 1 is no better than standing still.
+    """
+
+    step: int
+    episodes: int
+    missed: Number
+
+
 class AgreementReport(Record):
     """A judge on a set of episodes, and against their ground truth: `agreement-JUDGE.json`.
 
@@ -122,6 +134,8 @@ class AgreementReport(Record):
         unknown: Episodes without ground truth.
         unjudged: The most frequent reasons for missing verdicts, with their numbers.
         spent: The cost over all sessions.
+        origins: Of imagined episodes: the real episodes that they leave, as these ended.
+        drift: Of imagined episodes whose states are numbers.
     """
 
     judge: str
@@ -135,6 +149,8 @@ class AgreementReport(Record):
     unknown: int = 0
     unjudged: dict[str, int] = {}
     spent: Spent = Spent()
+    origins: Solved | None = None
+    drift: tuple[Drift, ...] = ()
 
 
 def cohen_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> float | None:
@@ -233,20 +249,26 @@ def lines(report: AgreementReport) -> list[str]:
             text += [f"  {name:<22}  {one.describe()}" for name, one in report.solved_templates.items()]
         if report.num_failed:
             text.append(f"  {report.num_failed} of these fail in any case: the judge was not called")
+    if report.origins is not None:
+        text.append(f"  the real episodes that they leave: {report.origins.describe()}")
     text.append(f"{report.judge} against ground truth: {describe(report.overall)}")
     if len(report.templates) > 1:
         text += [f"  {name:<22}  {describe(found)}" for name, found in report.templates.items()]
     table = report.overall
     text += [
         f"  {'':<22}  truth: success  truth: failure",
-        f"  {'judge: success':<22}  {table.both:>14}  {table.judge_only:>14}",
-        f"  {'judge: failure':<22}  {table.truth_only:>14}  {table.neither:>14}",
+        f"  {f'{report.judge}: success':<22}  {table.both:>14}  {table.judge_only:>14}",
+        f"  {f'{report.judge}: failure':<22}  {table.truth_only:>14}  {table.neither:>14}",
     ]
     if table.undecided or report.unknown:
         text.append(f"  {table.undecided} unjudged; {report.unknown} without ground truth")
     text += [f"  {count} unjudged: {reason}" for reason, count in report.unjudged.items()]
     if report.spent.calls:
         text.append(f"  {report.spent.describe()}")
+    text += [
+        f"  after step {one.step}: {one.missed:.0%} of the change is missed, n = {one.episodes}"
+        for one in report.drift
+    ]
     return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from distrl.cli.main import app
 from distrl.core.metrics import read_metrics
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Trajectory
+from distrl.evaluator.agreement import AgreementReport
 
 pytestmark = pytest.mark.needs("torch", "transformers", "jinja2")
 
@@ -97,6 +99,35 @@ def test_imagined_episodes_of_a_learned_model_are_trained_on(tmp_path: Path) -> 
     assert losses[-1] < losses[0]
     assert max(row["batch/imagined"] for row in rows if "batch/imagined" in row) > 0.0
     assert json.loads((tmp_path / "run" / "report.json").read_text())
+    report = compare(tmp_path / "run")
+    assert report.overall.total + report.overall.undecided == len(imagined)
+    assert 0 < report.drift[0].episodes <= len(imagined)
+    assert report.drift[0].missed > 0.01, "so little is learnt of so few episodes"
+
+
+def test_the_simulator_itself_imagines_only_what_is_true(tmp_path: Path) -> None:
+    world = {"model": "oracle", "min_real": 2, "imagined_per_real": 2, "horizon": 3}
+    found = simulate(tmp_path, CONFIG | {"world": world}, "learner.episodes=16")
+    imagined = [one for one in found if one.purpose is Purpose.IMAGINED]
+    report = compare(tmp_path / "run")
+    assert (report.overall.total, report.overall.rate) == (len(imagined), 1.0)
+    assert report.overall.both == sum(one.success == 1.0 for one in imagined) > 0
+    assert [one.step for one in report.drift] == [1, 2]
+    assert all(one.missed < 1e-6 for one in report.drift), "up to rounding in prompts"
+
+    failed = next(one for one in imagined if one.success == 0.0)
+    forged = {"id": "forged", "success": 1.0, "outcome": Outcome.SUCCESS}
+    with contextlib.closing(TrajectoryStore(tmp_path / "run" / "store.sqlite3")) as store:
+        store.add(failed.model_copy(update=forged), store.images(failed.image_digests))
+    again = compare(tmp_path / "run")
+    assert (again.overall.judge_only, again.overall.rate < 1.0) == (1, True)
+    assert "forged" in (tmp_path / "run" / "agreement-world.html").read_text()
+
+
+def compare(run: Path) -> AgreementReport:
+    result = CliRunner().invoke(app, ["world", str(run)])
+    assert result.exit_code == 0, result.output
+    return AgreementReport.model_validate_json((run / "agreement-world.json").read_text())
 
 
 @pytest.mark.needs("libero", "libero-assets")

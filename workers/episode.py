@@ -277,7 +277,8 @@ class EpisodeRunner:
             Conversation(self._policy, draft.images, sampling)
             for sampling in (lease.sampling, Sampling(max_new_tokens=MAX_FORESEEN))
         )
-        prompt = branch.start
+        prompt, last = branch.start, lease.task.max_steps
+        last = min(last, getattr(self._env, "max_actions", last))  # after which there is no success
         while not (self._stop.is_set() or self._sign.is_given_up):
             started_at, clock = self._clock.unix(), self._clock.seconds()
             screen, _ = self._look(Frame.of(_stand_in(text_of(prompt))), draft, False)
@@ -285,7 +286,7 @@ class EpisodeRunner:
             action = call(Action, self._agent.parse, chat.completion.text, screen)
             follows = model.ask(Prompt(question(prompt, chat.completion.text))).completion.text
             num_steps, is_solved = len(draft.steps) + 1, follows == SUCCESS
-            is_over = is_solved or len(branch.past) + num_steps >= lease.task.max_steps
+            is_over = is_solved or len(branch.past) + num_steps >= last
             is_cut = not is_over and (follows.startswith(UNSURE) or num_steps >= branch.horizon)
             reward = step_penalties(draft.history, action, screen.image, self._config.rewards)
             if is_over:

@@ -147,13 +147,16 @@ class Foresees:
         return Completion(text=said, token_ids=(1,), logprobs=(-1.0,), weight_versions=(1,))
 
 
-def foresee(*follows: str, horizon=5, past=0, max_steps=15):
+def foresee(*follows: str, horizon=5, past=0, max_steps=15, max_actions=None):
     agent, task = ArmAgent(chunk=1, axes=1, bins=5), REAL.task.model_copy(update={"max_steps": max_steps})
     steps = tuple(PastStep(action=ActionRecord(kind="wait")) for _ in range(past))
     branch = Branch(trajectory="real", past=steps, horizon=horizon, start=said("Task: Lift\nState: 0.1000"))
     policy = Foresees(*follows)
     lease = Lease(id="b", task=task, purpose=Purpose.IMAGINED, branch=branch)
-    found, images = EpisodeRunner(CountingEnv(), agent, policy, WorkerConfig()).run(lease)
+    env = CountingEnv()
+    if max_actions is not None:
+        env.max_actions = max_actions
+    found, images = EpisodeRunner(env, agent, policy, WorkerConfig()).run(lease)
     assert {step.observation.image for step in found.steps} <= images.keys()
     return found, policy.asked
 
@@ -180,9 +183,10 @@ def test_in_a_learned_model_prompts_follow_answers_until_it_says_success() -> No
         (["Unsure\nTask: Lift\nState: 0.9000"], {}, 1, Outcome.UNJUDGED),
         (["Task: Lift\nState: 0.9000"] * 2, {"horizon": 2}, 2, Outcome.UNJUDGED),
         (["Task: Lift\nState: 0.9000"] * 2, {"past": 3, "max_steps": 5}, 2, Outcome.STEP_LIMIT),
+        (["Task: Lift\nState: 0.9000"] * 2, {"past": 3, "max_actions": 5}, 2, Outcome.STEP_LIMIT),
     ],
 )
-def test_a_learned_model_s_branch_ends_in_doubt_at_its_horizon_and_at_the_task_s_limit(
+def test_a_learned_model_s_branch_ends_in_doubt_at_its_horizon_and_at_the_limits(
     follows, limits, num_steps, outcome
 ) -> None:
     found, _ = foresee(*follows, **limits)

@@ -285,11 +285,12 @@ class EpisodeRunner:
             action = call(Action, self._agent.parse, chat.completion.text, screen)
             follows = model.ask(Prompt(question(prompt, chat.completion.text))).completion.text
             num_steps, is_solved = len(draft.steps) + 1, follows == SUCCESS
-            is_over = is_solved or len(branch.past) + num_steps >= lease.task.max_steps
+            has_ended = is_solved or action.is_terminal
+            is_over = has_ended or len(branch.past) + num_steps >= lease.task.max_steps
             is_cut = not is_over and (follows.startswith(UNSURE) or num_steps >= branch.horizon)
             reward = step_penalties(draft.history, action, screen.image, self._config.rewards)
             if is_over:
-                draft.ending = judge(action, float(is_solved), not is_solved)
+                draft.ending = judge(action, float(is_solved), not has_ended)
                 reward = reward.model_copy(update={"outcome": draft.ending.success})
             draft.add(
                 TimeStep(
@@ -303,7 +304,7 @@ class EpisodeRunner:
             )
             prompt = said(follows.removeprefix(UNSURE))
             if is_over or is_cut:
-                draft.truncated, draft.final = not is_solved, screen
+                draft.truncated, draft.final = not has_ended, screen
                 draft.next_prompt = prompt if is_cut else ()
                 return True
         return False

@@ -65,6 +65,7 @@ class Verb:
         more: Arguments that are not read and not written.
         move: For a swipe without `to`: how far the finger goes from `at`, or from the middle of the screen.
         shown: Values of `fixed` that the prompt has instead; None if the prompt leaves out the call.
+        then: What the call types after its text.
     """
 
     kind: ActionKind
@@ -77,6 +78,7 @@ class Verb:
     more: tuple[str, ...] = ()
     move: Point | None = None
     shown: Mapping[str, str] | None = field(default_factory=dict)
+    then: str = ""
 
     def fits(self, arguments: Mapping[str, Any]) -> bool:
         same = all(str(arguments.get(key)).lower() == value.lower() for key, value in self.fixed.items())
@@ -342,7 +344,7 @@ class GuiModelAgent(ChatAgent):
         if verb.move is not None:
             at = at or (0.5, 0.5)
             to = (min(1.0, max(0.0, at[0] + verb.move[0])), min(1.0, max(0.0, at[1] + verb.move[1])))
-        return Action(kind=verb.kind, point=at, to=to, text=whole(said, verb.text))
+        return Action(kind=verb.kind, point=at, to=to, text=whole(said, verb.text) + verb.then)
 
     def _write(self, action: Action, screen: Observation) -> str:
         points = [point for point in (action.point, action.to) if point is not None]
@@ -350,7 +352,7 @@ class GuiModelAgent(ChatAgent):
             count = len(verb.places)
             if verb.kind is action.kind and verb.move is None and count <= len(points):
                 cells = [self.grid(screen).cell(point) for point in points[:count]]
-                return self._dialect.syntax.write(verb, cells, action.text)
+                return self._dialect.syntax.write(verb, cells, action.text.removesuffix(verb.then))
         raise ConfigError(
             f"The notation of {type(self).__name__} has no action {action.kind.value!r}"
             + (" without a point." if action.kind is ActionKind.TYPE else "."),
@@ -704,7 +706,7 @@ class HoloAgent(GuiModelAgent):
     )
     _ONE = (
         Verb(K.TAP, "click_element", "x y", blank=("element",)),
-        Verb(K.TYPE, "write_element_abs", "x y", text="content", blank=("element",)),
+        Verb(K.TYPE, "write_element_abs", "x y", text="content", then="\n", blank=("element",)),
         *_moves("scroll", "", -0.3),
         Verb(K.BACK, "go_back"),
         Verb(K.WAIT, "wait", more=("seconds",)),

@@ -147,11 +147,11 @@ def _object(text: str) -> dict[str, Any]:
         raise NoAction("no JSON object behind Action:" if marker else "no JSON object")
     try:
         found = json.JSONDecoder(strict=False).raw_decode(rest, start)[0]
-    except (ValueError, RecursionError):
+    except ValueError:
         written = rest[start : rest.rfind("}") + 1]
         try:
             found = ast.literal_eval(written)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        except (ValueError, SyntaxError, TypeError, MemoryError):
             raise NoAction(f"malformed JSON {written[:40]!r}") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise NoAction("no JSON object with names as keys")

@@ -139,7 +139,7 @@ class Calls:
             call = ast.parse(f"_({inside})", mode="eval").body
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
                 return name, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        except (SyntaxError, ValueError, TypeError, MemoryError):
             if re.search(rf"\)\s*{start}", inside):
                 raise NoAction("several calls, and one was asked for") from None
             # Models do not escape every quotation mark and line end in a text, which is the last argument.
@@ -183,7 +183,7 @@ class Objects:
         rest = _between(text, self.opens, self.closes)
         try:
             found, end = json.JSONDecoder(strict=False).raw_decode(rest, max(0, rest.find("{")))
-        except (ValueError, RecursionError):
+        except ValueError:
             raise NoAction(f"malformed JSON {rest.strip()[:40]!r}") from None
         call = found.get(self.inside) if isinstance(found, dict) else None
         if (

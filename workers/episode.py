@@ -224,14 +224,15 @@ class EpisodeRunner:
                         "This is logged once; see Budgets in docs/models.md.",
                         task.id, len(draft.steps), task.max_steps, error,
                     )  # fmt: skip
-                self._cut(draft, screen)
+                self._cut(draft, self._look(frame, draft, True)[0])
                 return True
             think_s = self._clock.seconds() - clock
             self._sign.acts(action)
             clock = self._clock.seconds()
             result = call(StepResult, self._env.step, action)
+            frame = result.frame
             if shaping is None:
-                self._clock.acted(result.frame.app)
+                self._clock.acted(frame.app)
             act_s = max(0.0, self._clock.seconds() - clock - result.settle_s)
 
             done = action.is_terminal or result.done
@@ -261,7 +262,7 @@ class EpisodeRunner:
                 guard=result.guard,
             )
             draft.add(step)
-            screen, observe_s = self._look(result.frame, draft, step.done)
+            screen, observe_s = self._look(frame, draft, step.done)
             if is_cut:
                 draft.truncated = True
                 prompt = call(Prompt, self._agent.prompt, task.goal, screen, draft.history, [])

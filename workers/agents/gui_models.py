@@ -337,9 +337,8 @@ class GuiModelAgent(ChatAgent):
         said = arguments.get(verb.text) if verb.text else ""
         if not isinstance(said, str) or (verb.text and not said):
             raise NoAction(f"{name} needs {verb.text}, a text")
-        at: Point | None = None
-        if verb.at and (verb.move is None or verb.at in arguments):
-            at = _point(arguments, verb.at, grid)
+        has_start = verb.at and (verb.move is None or verb.at in arguments)
+        at = _point(arguments, verb.at, grid) if has_start else None
         to = _point(arguments, verb.to, grid) if verb.to else None
         if verb.move is not None:
             at = at or (0.5, 0.5)
@@ -681,10 +680,8 @@ def _holo(verbs: tuple[Verb, ...], key: str, name: str, coordinates: Coordinates
     for word, value in words.items():
         system = system.replace(f"{{{word}}}", value)
     question = "<task>\n{goal}\n</task>\n<previous_actions>\n{progress}\n</previous_actions>\n"
-    thought, syntax = (
-        r'"thought"\s*:\s*"((?:[^"\\]|\\.)*)"',
-        Objects("", "", {"note": "", "thought": ""}, key, name),
-    )
+    thought = r'"thought"\s*:\s*"((?:[^"\\]|\\.)*)"'
+    syntax = Objects("", "", {"note": "", "thought": ""}, key, name)
     return Dialect(verbs, syntax, coordinates, system, question, thought, 1001)
 
 

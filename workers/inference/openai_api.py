@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from distrl.core.policies.base import Policy
 
 MAX_TOP_LOGPROBS = 20
-MAX_COMMAS = 2**15
-"""Of a body: they are between its values, of which each invalid one costs a kilobyte of errors."""
-
+MAX_COMMAS = 2**15  # of a body; they are between its values, and an invalid value costs 1 KB of errors
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 
 

@@ -28,13 +28,8 @@ AVOID_S = {RejectCode.BUSY: 0.5, RejectCode.NOT_READY: 1.0}
 AVOID_FAILED_S = 5.0
 # The request is invalid; with any other code the server has failed.
 _REFUSALS = frozenset(
-    {
-        RejectCode.MALFORMED,
-        RejectCode.TOO_LARGE,
-        RejectCode.DIGEST,
-        RejectCode.UNEXPECTED,
-        RejectCode.FORBIDDEN,
-    }
+    {RejectCode.MALFORMED, RejectCode.TOO_LARGE, RejectCode.LIMIT, RejectCode.DIGEST}
+    | {RejectCode.UNEXPECTED, RejectCode.FORBIDDEN}
 )
 MAX_HELD = 256  # digests of images that a server has received; beyond, images are sent again
 _log = logging.getLogger(__name__)

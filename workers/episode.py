@@ -224,14 +224,15 @@ class EpisodeRunner:
                         "This is logged once; see Budgets in docs/models.md.",
                         task.id, len(draft.steps), task.max_steps, error,
                     )  # fmt: skip
-                self._cut(draft, screen)
+                self._cut(draft, self._look(frame, draft, True)[0])
                 return True
             think_s = self._clock.seconds() - clock
             self._sign.acts(action)
             clock = self._clock.seconds()
             result = call(StepResult, self._env.step, action)
+            frame = result.frame
             if shaping is None:
-                self._clock.acted(result.frame.app)
+                self._clock.acted(frame.app)
             act_s = max(0.0, self._clock.seconds() - clock - result.settle_s)
 
             done = action.is_terminal or result.done
@@ -261,7 +262,7 @@ class EpisodeRunner:
                 guard=result.guard,
             )
             draft.add(step)
-            screen, observe_s = self._look(result.frame, draft, step.done)
+            screen, observe_s = self._look(frame, draft, step.done)
             if is_cut:
                 draft.truncated = True
                 prompt = call(Prompt, self._agent.prompt, task.goal, screen, draft.history, [])
@@ -286,11 +287,12 @@ class EpisodeRunner:
             action = call(Action, self._agent.parse, chat.completion.text, screen)
             follows = model.ask(Prompt(question(prompt, chat.completion.text))).completion.text
             num_steps, is_solved = len(draft.steps) + 1, follows == SUCCESS
-            is_over = is_solved or len(branch.past) + num_steps >= last
+            has_ended = is_solved or action.is_terminal
+            is_over = has_ended or len(branch.past) + num_steps >= last
             is_cut = not is_over and (follows.startswith(UNSURE) or num_steps >= branch.horizon)
             reward = step_penalties(draft.history, action, screen.image, self._config.rewards)
             if is_over:
-                draft.ending = judge(action, float(is_solved), not is_solved)
+                draft.ending = judge(action, float(is_solved), not has_ended)
                 reward = reward.model_copy(update={"outcome": draft.ending.success})
             draft.add(
                 TimeStep(
@@ -304,7 +306,7 @@ class EpisodeRunner:
             )
             prompt = said(follows.removeprefix(UNSURE))
             if is_over or is_cut:
-                draft.truncated, draft.final = not is_solved, screen
+                draft.truncated, draft.final = not has_ended, screen
                 draft.next_prompt = prompt if is_cut else ()
                 return True
         return False

@@ -185,9 +185,10 @@ def test_nobody_in_time_is_an_error_with_a_remedy(wire, endpoints):
     client.close()
 
 
-def test_a_request_that_no_server_would_take_is_an_error(client, servers):
+@pytest.mark.parametrize("mood", ["malformed", "limit"])
+def test_a_request_that_no_server_would_take_is_an_error(client, servers, mood):
     for server in servers:
-        server.mood = "malformed"
+        server.mood = mood
     with pytest.raises(ProtocolError):
         ask(client)
     assert sum(len(server.seen) for server in servers) == 1

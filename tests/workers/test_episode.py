@@ -359,6 +359,14 @@ class ListedEnv(CountingEnv):
         return None if self.count == 3 else (one, one.model_copy(update={"parent": 0}))
 
 
+@pytest.mark.parametrize("policy", [Script(TAP, COMPLETE), Full(TAP)], ids=["complete", "full"])
+def test_the_elements_of_the_last_screen_are_recorded_however_the_episode_ends(policy: Script) -> None:
+    trajectory, _ = run(policy, ListedEnv(), WorkerConfig(elements="final"))
+    assert trajectory.final is not None
+    assert trajectory.final.elements is not None
+    assert [step.observation.elements for step in trajectory.steps] == [None] * len(policy.answers)
+
+
 @pytest.mark.parametrize("image_format", ["jpeg", "png"])
 def test_marks_are_drawn_on_a_picture_of_its_own_which_prompts_show(image_format: str) -> None:
     policy, agent = (

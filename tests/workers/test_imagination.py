@@ -135,15 +135,15 @@ def test_without_a_potential_only_the_outcome_is_paid() -> None:
 
 
 class Foresees:
-    """A policy that always answers 4. Asked as the model of the world, it gives the next of `follows`."""
+    """A policy of one answer. Asked as the model of the world, it gives the next of `follows`."""
 
-    def __init__(self, *follows: str) -> None:
-        self.follows, self.asked = list(follows), []
+    def __init__(self, *follows: str, answer: str = "4") -> None:
+        self.follows, self.asked, self.answer = list(follows), [], answer
 
     def act(self, messages, images, sampling, prefix):
         text = text_of(messages)
         self.asked.append(text)
-        said = self.follows.pop(0) if "\nAnswer: " in text else "4"
+        said = self.follows.pop(0) if "\nAnswer: " in text else self.answer
         return Completion(text=said, token_ids=(1,), logprobs=(-1.0,), weight_versions=(1,))
 
 
@@ -194,3 +194,22 @@ def test_a_learned_model_s_branch_ends_in_doubt_at_its_horizon_and_at_the_limits
     assert found.steps[-1].done
     is_cut = outcome is Outcome.UNJUDGED
     assert found.next_prompt == (said("Task: Lift\nState: 0.9000") if is_cut else ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "follows", "outcome", "success"),
+    [
+        ("complete", SUCCESS, Outcome.SUCCESS, 1.0),
+        ("complete", "Goal: Lift", Outcome.FAILURE, 0.0),
+        ("impossible", "Unsure\nGoal: Lift", Outcome.IMPOSSIBLE_CLAIMED, 0.0),
+    ],
+)
+def test_complete_and_impossible_end_a_learned_model_s_branch_as_in_reality(
+    answer, follows, outcome, success
+) -> None:
+    branch = Branch(trajectory="real", horizon=5, start=said("Goal: Lift"))
+    lease = Lease(id="b", task=REAL.task, purpose=Purpose.IMAGINED, branch=branch)
+    policy = Foresees(follows, answer=answer)
+    found, _ = EpisodeRunner(CountingEnv(), ElementsAgent(), policy, WorkerConfig()).run(lease)
+    assert (found.outcome, found.success, found.truncated, len(found.steps)) == (outcome, success, False, 1)
+    assert (found.total_reward, found.next_prompt) == (success, ())

@@ -147,11 +147,11 @@ def _object(text: str) -> dict[str, Any]:
         raise NoAction("no JSON object behind Action:" if marker else "no JSON object")
     try:
         found = json.JSONDecoder(strict=False).raw_decode(rest, start)[0]
-    except (ValueError, RecursionError):
+    except ValueError:
         written = rest[start : rest.rfind("}") + 1]
         try:
             found = ast.literal_eval(written)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        except (ValueError, SyntaxError, TypeError, MemoryError):
             raise NoAction(f"malformed JSON {written[:40]!r}") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise NoAction("no JSON object with names as keys")
@@ -176,7 +176,7 @@ _STATUS = {"complete": ActionKind.COMPLETE, "infeasible": ActionKind.IMPOSSIBLE}
 _NAMES = {kind: name for table in (_PLAIN, _POINTED) for name, kind in table.items()}
 _STATUS_NAMES = {kind: name for name, kind in _STATUS.items()}
 _TEXT_NAMES = {kind: (name, key) for name, (kind, key) in _TEXTS.items()}
-ACTION_TYPES = (*_PLAIN, *_POINTED, *_TEXTS, "scroll", "swipe", "status", "unknown")
+ACTION_TYPES = (*_PLAIN, *_POINTED, *_TEXTS, "scroll", "swipe", "status")
 UNSUPPORTED = ("keycode", "clear_text")
 KEYS = {"action_type", "index", "x", "y", "text", "direction", "goal_status", "app_name", *UNSUPPORTED}
 
@@ -223,8 +223,6 @@ def read_json(fields: Mapping[str, Any], grid: Grid, elements: Sequence[Element]
         return Action(kind=kind, text=text, point=point if kind is ActionKind.TYPE else None)
     if name == "status":
         return Action(kind=one_of(_STATUS, fields.get("goal_status"), "goal_status"))
-    if name == "unknown":
-        raise NoAction("the action_type is unknown")
     one_of(_EDGES, fields.get("direction"), "direction")
     start, end = GESTURES[name, fields["direction"]]
     if element and name == "scroll":

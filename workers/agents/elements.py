@@ -293,7 +293,7 @@ def _middle(word: str, elements: Sequence[Element]) -> Point:
 def _text(quoted: str) -> str:
     try:
         text = json.loads(quoted, strict=False)
-    except (ValueError, RecursionError):
+    except ValueError:
         text = None
     if not isinstance(text, str) or not text:
         raise NoAction(f"{quoted[:40]!r} is not a text in double quotes")

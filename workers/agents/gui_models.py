@@ -65,6 +65,7 @@ class Verb:
         more: Arguments that are not read and not written.
         move: For a swipe without `to`: how far the finger goes from `at`, or from the middle of the screen.
         shown: Values of `fixed` that the prompt has instead; None if the prompt leaves out the call.
+        then: What the call types after its text.
     """
 
     kind: ActionKind
@@ -77,6 +78,7 @@ class Verb:
     more: tuple[str, ...] = ()
     move: Point | None = None
     shown: Mapping[str, str] | None = field(default_factory=dict)
+    then: str = ""
 
     def fits(self, arguments: Mapping[str, Any]) -> bool:
         same = all(str(arguments.get(key)).lower() == value.lower() for key, value in self.fixed.items())
@@ -137,7 +139,7 @@ class Calls:
             call = ast.parse(f"_({inside})", mode="eval").body
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
                 return name, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        except (SyntaxError, ValueError, TypeError, MemoryError):
             if re.search(rf"\)\s*{start}", inside):
                 raise NoAction("several calls, and one was asked for") from None
             # Models do not escape every quotation mark and line end in a text, which is the last argument.
@@ -181,7 +183,7 @@ class Objects:
         rest = _between(text, self.opens, self.closes)
         try:
             found, end = json.JSONDecoder(strict=False).raw_decode(rest, max(0, rest.find("{")))
-        except (ValueError, RecursionError):
+        except ValueError:
             raise NoAction(f"malformed JSON {rest.strip()[:40]!r}") from None
         call = found.get(self.inside) if isinstance(found, dict) else None
         if (
@@ -335,14 +337,13 @@ class GuiModelAgent(ChatAgent):
         said = arguments.get(verb.text) if verb.text else ""
         if not isinstance(said, str) or (verb.text and not said):
             raise NoAction(f"{name} needs {verb.text}, a text")
-        at: Point | None = None
-        if verb.at and (verb.move is None or verb.at in arguments):
-            at = _point(arguments, verb.at, grid)
+        has_start = verb.at and (verb.move is None or verb.at in arguments)
+        at = _point(arguments, verb.at, grid) if has_start else None
         to = _point(arguments, verb.to, grid) if verb.to else None
         if verb.move is not None:
             at = at or (0.5, 0.5)
             to = (min(1.0, max(0.0, at[0] + verb.move[0])), min(1.0, max(0.0, at[1] + verb.move[1])))
-        return Action(kind=verb.kind, point=at, to=to, text=whole(said, verb.text))
+        return Action(kind=verb.kind, point=at, to=to, text=whole(said, verb.text) + verb.then)
 
     def _write(self, action: Action, screen: Observation) -> str:
         points = [point for point in (action.point, action.to) if point is not None]
@@ -350,7 +351,7 @@ class GuiModelAgent(ChatAgent):
             count = len(verb.places)
             if verb.kind is action.kind and verb.move is None and count <= len(points):
                 cells = [self.grid(screen).cell(point) for point in points[:count]]
-                return self._dialect.syntax.write(verb, cells, action.text)
+                return self._dialect.syntax.write(verb, cells, action.text.removesuffix(verb.then))
         raise ConfigError(
             f"The notation of {type(self).__name__} has no action {action.kind.value!r}"
             + (" without a point." if action.kind is ActionKind.TYPE else "."),
@@ -679,10 +680,8 @@ def _holo(verbs: tuple[Verb, ...], key: str, name: str, coordinates: Coordinates
     for word, value in words.items():
         system = system.replace(f"{{{word}}}", value)
     question = "<task>\n{goal}\n</task>\n<previous_actions>\n{progress}\n</previous_actions>\n"
-    thought, syntax = (
-        r'"thought"\s*:\s*"((?:[^"\\]|\\.)*)"',
-        Objects("", "", {"note": "", "thought": ""}, key, name),
-    )
+    thought = r'"thought"\s*:\s*"((?:[^"\\]|\\.)*)"'
+    syntax = Objects("", "", {"note": "", "thought": ""}, key, name)
     return Dialect(verbs, syntax, coordinates, system, question, thought, 1001)
 
 
@@ -704,7 +703,7 @@ class HoloAgent(GuiModelAgent):
     )
     _ONE = (
         Verb(K.TAP, "click_element", "x y", blank=("element",)),
-        Verb(K.TYPE, "write_element_abs", "x y", text="content", blank=("element",)),
+        Verb(K.TYPE, "write_element_abs", "x y", text="content", then="\n", blank=("element",)),
         *_moves("scroll", "", -0.3),
         Verb(K.BACK, "go_back"),
         Verb(K.WAIT, "wait", more=("seconds",)),

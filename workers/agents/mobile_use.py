@@ -218,7 +218,7 @@ def call_in(text: str) -> dict[str, Any]:
         raise NoAction(f"no {_CLOSE}")
     try:
         call = json.loads(body, strict=False)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise NoAction(f"malformed JSON {body.strip()[:40]!r}") from None
     if not isinstance(call, dict) or call.get("name") != TOOL:
         raise NoAction(f"not a call of {TOOL}")

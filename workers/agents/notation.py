@@ -26,13 +26,14 @@ def read_action(
 ) -> Action:
     """The action that `read` finds, else an INVALID one with the reason and `kept_chars` of the text.
 
-    `read` raises NoAction for everything that is not an action; texts beyond `max_chars` are refused unread.
+    `read` raises NoAction for everything that is not an action, or RecursionError where it is nested too
+    deeply; texts beyond `max_chars` are refused unread.
     """
     try:
         if len(text) > max_chars:
             raise NoAction(f"the text has {len(text)} characters, more than {max_chars}")
         return read(text)
-    except NoAction as problem:
+    except (NoAction, RecursionError) as problem:
         return Action.invalid(encodable(text[:kept_chars]), encodable(str(problem)))
 
 

@@ -26,6 +26,7 @@ from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampli
 
 _log = logging.getLogger(__name__)
 NO_WEIGHTS = -1  # the version of an engine that has no weights of the learner's yet
+MAX_TOKENS = 4096  # of an answer where nothing else limits it; a policy may make room for all at once
 Result = Completion | Exception
 OnDone = Callable[[int, Result], None]  # takes the result of the request at an index of `submit`'s requests
 
@@ -93,8 +94,8 @@ class Engine(ABC):
             )
         else:
             ids = (*prefix.token_ids, *policy.continuation_ids(prefix.token_ids, messages, new))
-        if policy.max_context_tokens is not None:
-            sampling = within(policy.max_context_tokens, "policy.max_context_tokens", len(ids), sampling)
+        limit = policy.max_context_tokens or len(ids) + MAX_TOKENS
+        sampling = within(limit, "policy.max_context_tokens", len(ids), sampling)
         return Prepared(ids, decoded, sampling, len(prefix.token_ids))
 
     @abstractmethod

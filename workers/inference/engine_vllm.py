@@ -358,8 +358,9 @@ class VLLMEngine(Engine):
         if answer.finish_reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM gave a request up: {answer.finish_reason}")
         logprobs = [at[token].logprob for token, at in zip(answer.token_ids, answer.logprobs, strict=True)]
+        most = request.sampling.top_logprobs  # tokens; none that could not be drawn
         top = [
-            tuple((token, one.logprob) for token, one in ranked)[: request.sampling.top_logprobs]
+            tuple((token, one.logprob) for token, one in ranked if one.logprob > float("-inf"))[:most]
             for ranked in (sorted(at.items(), key=lambda item: item[1].rank) for at in answer.logprobs)
         ]
         generated = Generated(list(answer.token_ids), logprobs, top)

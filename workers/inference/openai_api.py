@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.core.types import ChatMessage, Completion, ImagePart, Part, Sampling, TextPart, image_digest
+from distrl.workers.inference.engine import MAX_TOKENS
 
 if TYPE_CHECKING:
     from distrl.core.policies.base import Policy
 
-MAX_TOKENS = 4096
 MAX_TOP_LOGPROBS = 20
+MAX_COMMAS = 2**15  # of a body; they are between its values, and an invalid value costs 1 KB of errors
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 
 
@@ -117,6 +118,8 @@ class ChatRequest(_Base):
 
 def read_request(body: bytes) -> ChatRequest:
     """Parses the JSON of a request. Raises ApiError if it is invalid or asks for something unsupported."""
+    if (commas := body.count(b",")) > MAX_COMMAS:
+        raise ApiError(413, f"The body has {commas:,} commas; the limit is {MAX_COMMAS:,}. Send less text.")
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:

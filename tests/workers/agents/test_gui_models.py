@@ -198,7 +198,7 @@ TRANSCRIPTS: list[tuple[str, dict[str, Any], str, Meaning]] = [
     (
         *("holo", {"version": 1, **LARGE}),
         holo('{"action": "write_element_abs", "content": "Rome", "element": "to", "x": 0, "y": 0}', "action"),
-        (K.TYPE, (0, 0), "Rome"),
+        (K.TYPE, (0, 0), "Rome\n"),  # "Write content …, then press Enter."
     ),
     (
         "holo",
@@ -274,6 +274,13 @@ def test_nothing_else_is_guessed(kind: str, text: str, reason: str) -> None:
     found = agent_of(name, **options).parse(text, SCREEN)
     assert found.kind is K.INVALID
     assert reason in found.reason
+
+
+def test_the_enter_that_a_call_includes_is_not_written_into_its_text() -> None:
+    agent = agent_of("holo", version=1, **LARGE)
+    written = agent.format(Action(kind=K.TYPE, point=(0.5, 0.5), text="Rome\n"), SCREEN)
+    assert '"content": "Rome"' in written
+    assert agent.parse(written, SCREEN).text == "Rome\n"
 
 
 DIALECTS = [

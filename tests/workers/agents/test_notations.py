@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 from agent_prompts import SCREEN as PLAIN_SCREEN
@@ -132,3 +133,12 @@ def test_parse_takes_any_text(text: str) -> None:
         action = agent.parse(text, SCREEN)
         assert (action.kind is ActionKind.INVALID) == bool(action.reason)
         Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
+
+
+def test_a_value_that_python_reads_and_cannot_show_is_not_an_action() -> None:
+    """Values of all depths around the limit: reading one takes fewer frames than showing it."""
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 200, limit):
+        direction = '{"a":' * depth + "1" + "}" * depth
+        text = f'Action: {{"action_type": "scroll", "direction": {direction}}}'
+        assert AndroidWorldAgent().parse(text, SCREEN).kind is ActionKind.INVALID

@@ -215,6 +215,15 @@ def test_what_is_submitted_after_a_swap_answers_as_transformers_does(full: Pair)
     full.expect(requests, completions)
 
 
+def test_the_most_probable_tokens_are_those_that_could_be_drawn(full: Pair) -> None:
+    """Others have a log-probability of minus infinity, which JSON does not have."""
+    full.load(401)
+    asked = request(full.vllm, "red", Sampling(top_k=2, max_new_tokens=4, top_logprobs=5))
+    (found,) = submit(full.vllm, [asked]).completions()
+    assert [len(row) for row in found.top_logprobs] == [2] * len(found.token_ids)
+    assert all(token in dict(row) for token, row in zip(found.token_ids, found.top_logprobs, strict=True))
+
+
 def test_several_pictures_and_sequences_that_go_on_are_read_alike(adapted: Pair) -> None:
     adapted.load(700)
     engine = adapted.vllm

@@ -32,6 +32,7 @@ from distrl.core.types import Sampling, image_digest
 from distrl.workers.inference import http_server
 from distrl.workers.inference.engine import HFEngine
 from distrl.workers.inference.http_server import HttpEndpoint
+from distrl.workers.inference.openai_api import MAX_COMMAS
 from distrl.workers.inference.serve import build_engine
 from distrl.workers.inference.server import InferenceServer
 
@@ -231,6 +232,8 @@ def test_what_is_no_request_is_refused_and_service_goes_on(endpoint: HttpEndpoin
     assert complain(endpoint, b"\xff\xfe")[0] == 400
     assert complain(endpoint, json.dumps(question()).encode(), **{"Content-Type": "text/plain"})[0] == 415
     assert complain(endpoint, question(), **{"Content-Length": str(2**40)})[0] == 413
+    status, message = complain(endpoint, question(messages=[0] * (MAX_COMMAS + 1)))
+    assert (status, message.partition(";")[0]) == (413, "The body has 32,770 commas")
     assert ask(endpoint, "/v1/completions", {})[0] == 404
     assert ask(endpoint, CHAT)[0] == 404
     assert ask(endpoint, CHAT, question())[0] == 200

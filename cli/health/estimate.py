@@ -132,7 +132,7 @@ class Subject:
         self.bytes_each = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
         self.trained_bytes = 4 if self.is_lora else self.bytes_each
         self.is_nf4 = hub is not None and hub.quantization == "nf4"
-        self.adapter_inputs = self.shape.lora_inputs(lora.targets) if lora is not None else 0
+        self.adapter_inputs = self.shape.lora_inputs(lora) if lora is not None else 0
         self.is_gpu = is_gpu
         self.max_pixels = hub.max_pixels if hub is not None else None
         self.picture = _picture_tokens(hub, self.shape.image, screen)  # tokens of a screenshot
@@ -208,7 +208,7 @@ class Subject:
     def forward_flops(self, tokens: float, pictures: float) -> tuple[float, float]:
         """FLOP of a pass over a sequence of `tokens`, in the language model and for its pictures."""
         shape, text = self.shape, self.shape.text
-        dense = 2.0 * (shape.num_parameters - shape.num_vision - self._num_embedded) * tokens
+        dense = 2.0 * (shape.num_active - self._num_embedded) * tokens
         attention = 2.0 * tokens**2 * text.heads * text.head_dim * text.layers
         patches = self.picture * shape.image.merge**2
         return dense + attention, 2.0 * shape.num_vision * patches * pictures
@@ -301,7 +301,7 @@ def _num_trained(config: Config, shape: ModelShape, trains_vision: bool) -> int:
     lora = getattr(config.policy, "lora", None)
     if lora is None:
         return shape.num_parameters - (0 if trains_vision else shape.num_vision)
-    trained: int = shape.num_lora(lora.rank, lora.targets, trains_vision)
+    trained: int = shape.num_lora(lora)
     if isinstance(config.policy, AutoUIConfig):
         trained += count({n: x for n, x in shape.shapes.items() if n.startswith(TRAINED_WHOLE)})
     return trained
@@ -443,7 +443,7 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
         token = one.shape.text.layers * each + one.token_bytes(slots, one.sequence, True) / bandwidth
     else:
         context = one.asked_before((one.steps - 1.0) / 2.0) + one.completion
-        computed = 2.0 * slots * (one.shape.num_parameters - one.shape.num_vision) / flops
+        computed = 2.0 * slots * one.shape.num_active / flops
         token = max(one.token_bytes(slots, context, False) / bandwidth, computed)
         length = "the mean length" if one.goes_on else length
     yield Line("speed", "tokens sampled", slots / token, "1/s", f"one server, {slots} slots, at {length}")

@@ -212,7 +212,8 @@ class Run:
         import ray
 
         self._ray, self._name, self._folder, self._least = ray, name, folder, least
-        self._has_begun = has_begun or ray.get_runtime_context().was_current_actor_reconstructed
+        is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._has_begun = has_begun or is_restarted
         self._roles, self._num = {role.name: (role, files) for role, files in every}, 0
         self._states: dict[str, ProcessState] = {}
         self._actors: dict[str, Any] = {}
@@ -221,8 +222,9 @@ class Run:
         self._found, self._ending, self._scaled_by = dict[str, str](), "", dict[str, float]()
         self._scale_at = time.monotonic() + SCALE_S
         self._ranks = [name for name, (role, _) in self._roles.items() if role.kind == "learner"]
-        self._group = self._placement_group() if len(self._ranks) > 1 else None
-        self._resize(num)
+        self._group: Any = None  # of several ranks
+        if not is_restarted:  # else those that run report soon, and a run that is over must not begin again
+            self._resize(num)
 
     def report(
         self, state: ProcessState, log: bytes, found: dict[str, str], metrics: dict[str, float]
@@ -306,7 +308,8 @@ class Run:
         for name in list(self._roles)[self._num : wanted]:
             role, files = self._roles[name]
             place: Any = "SPREAD" if role.kind == "worker" else "DEFAULT"
-            if self._group is not None and name in self._ranks:
+            if len(self._ranks) > 1 and name in self._ranks:
+                self._group = self._group or self._placement_group()
                 strategies = self._ray.util.scheduling_strategies
                 place = strategies.PlacementGroupSchedulingStrategy(self._group, self._ranks.index(name))
             options = {
@@ -371,12 +374,11 @@ class RayBackend(Backend):
         return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
 
     def status(self) -> list[ProcessState]:
-        if (actor := self._actor()) is not None:
-            found: list[ProcessState] = _answer(actor.states.remote())
-            return found
-        detail = f"the Ray cluster has no actor {self.run.path.name}"
+        actor = self._actor()
+        found: list[ProcessState] = _answer(actor.states.remote()) if actor is not None else []
+        detail = f"the Ray cluster has no process of {self.run.path.name}"
         names = [role.name for role in read_roles(self.run.path)]
-        return [ProcessState(name=name, state="lost", detail=detail) for name in names]
+        return found or [ProcessState(name=name, state="lost", detail=detail) for name in names]
 
     def stop(self) -> None:
         if (actor := self._actor()) is not None:

@@ -121,6 +121,7 @@ def test_the_failure_of_a_learner_ends_the_run(ray: FakeRay) -> None:
 def test_a_run_whose_actor_was_restarted_finds_the_workers_that_were_added(ray: FakeRay) -> None:
     ray.is_restarted = True
     run = Run()
+    assert run.states() == list(ray.placed) == [], "a run that is over does not begin again"
     run.hear("worker-3")
     assert list(run.named()) == [*FIRST, "worker-2", "worker-3"]
     assert all(given[-1] for given in ray.placed.values()), "its learner has begun"

@@ -269,9 +269,8 @@ def shape_of(config: Config) -> ModelShape:
 def _pretrained(config: Config) -> PretrainedConfig:
     if not isinstance(config.policy, PretrainedConfig):
         raise ConfigError(
-            f"There is no estimate for policy.kind {config.policy.kind!r}: embedded policies are small, and "
-            "learn on a CPU.",
-            "Estimate models of transformers (policy.kind hub or autoui).",
+            f"policy.kind is {config.policy.kind!r}, but estimates need hub or autoui.",
+            "Measure a short run of this policy.",
         )
     return config.policy
 

@@ -298,7 +298,7 @@ def test_the_command_labels_every_number_and_checks_its_options(model: str, tmp_
     assert "a GPU each" in told(*command, "H100", "--gpus", "4")[1]
     assert told("--set", "seed=1")[0] == told("--gpu", "H100")[0] == told("--gpus", "2")[0] == 2
     assert told(*command, "cpu", "--gpus", "2")[0] == 2
-    assert "no estimate for policy.kind 'reader'" in told("--estimate", "quickstart")[1]
+    assert "policy.kind is 'reader', but estimates need hub or autoui" in told("--estimate", "quickstart")[1]
     assert told("--config", str(file), "--estimate", str(file))[0] == 2
     assert told("--worker", "--estimate", str(file))[0] == 2
     file.write_text("policy: {kind: hub, model: nobody/no-such-model}\n")

@@ -50,9 +50,7 @@ from distrl.core.rundir import RunDir
 from distrl.core.user_errors import user_error
 
 NAMESPACE = "distrl"
-LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}
-"""Options of actors that outlive the command which made them, and the loss of their node."""
-
+LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}  # beyond command and node
 LOST_S = 30.0  # how long a process may be silent before it counts as lost
 SCALE_S = 60.0  # between two looks at the number of workers: what a change does to the metrics takes a while
 ANSWER_S, CALL_S = 2.0, 30.0

@@ -10,6 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 .PHONY: quickstart test lint types format clean
 .DEFAULT_GOAL := quickstart
+.DELETE_ON_ERROR:
 
 # Trains an agent on simulated phones and writes runs/$(NAME)/report.html.
 quickstart: $(VENV)/.installed
@@ -34,6 +35,7 @@ clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/distrl.egg-info
 
 $(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "distrl needs Python 3.10 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
 # Each stamp is as new as what it installed from.

@@ -133,6 +133,8 @@ class GymGroup:
                 observations[row] = np.asarray(observation).reshape(-1)
         except Exception as error:  # third-party code
             raise _failed(error) from error
+        if not np.isfinite(observations).all() or not np.isfinite(rewards).all():
+            raise EnvError("The environment failed: an observation or a reward is not a finite number.")
         return observations, rewards, terminated, truncated
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ import torch
 
 from distrl.appo.envs import Moments
 from distrl.appo.policy import GaussianPolicy, unpack_moments
-from distrl.appo.ppo import Eta, apply_eta
+from distrl.appo.ppo import METRICS, Eta, apply_eta
 from distrl.configs.appo import CONFIRMATION_SEEDS, VALIDATION_SEEDS, AppoConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError, ProtocolError
@@ -180,6 +180,8 @@ def read_change(
         raise _malformed(f"{len(gradient.episodes)} episodes ended in {gradient.num_steps} steps")
     if gradient.lr > config.local_lr * _RATE_SLACK:
         raise _malformed(f"its rate {gradient.lr:g} is above learner.algorithm.local_lr={config.local_lr:g}")
+    if unknown := gradient.metrics.keys() - set(METRICS):  # they are broadcast, and would pile up
+        raise _malformed(f"the metric {min(unknown)!r} is unknown")
     return {name: state[name] for name, _ in policy.named_parameters()}, observations, returns
 
 

@@ -28,6 +28,12 @@ Floats = NDArray[np.float32]
 Eta = dict[str, Tensor]
 """η by the name of the parameter."""
 
+METRICS = (
+    *("loss/policy", "loss/value", "off_policy/kl", "off_policy/silenced_fraction"),
+    *("value/explained_variance", "off_policy/epochs", "train/log_std", "off_policy/behaviour_lag"),
+)
+"""Of a round, as `LocalPpo.train` returns them; the last one is the worker's."""
+
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-5
 
 
@@ -99,13 +105,9 @@ class LocalPpo:
             num += 1
             if float(found[2]) > limit:
                 break
-        means = (sums / num).tolist()
-        names = ("loss/policy", "loss/value", "off_policy/kl", "off_policy/silenced_fraction")
-        explained = _explained(target, advantage)
-        numbers = dict(zip(names, means, strict=True)) | {"value/explained_variance": explained}
-        numbers["off_policy/epochs"] = num * size / len(x)
-        numbers["train/log_std"] = float(self.policy.log_std.detach().mean())
-        return self._eta(start, lr), numbers
+        log_std = float(self.policy.log_std.detach().mean())
+        numbers = [*(sums / num).tolist(), _explained(target, advantage), num * size / len(x), log_std]
+        return self._eta(start, lr), dict(zip(METRICS, numbers, strict=False))
 
     @torch.no_grad()
     def _prepare(self, data: Round) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -100,6 +100,8 @@ def _estimate(config: Config, gpu: str | None, gpus: int | None, as_json: bool) 
     name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
     steps = max(task.max_steps for task in load_tasks(config.tasks))
     where, planned = estimate.hardware(name, config.learner.threads, memory), list[estimate.Line]()
+    if gpus is not None and not where.is_gpu:
+        raise ConfigError(f"--gpus {gpus}: this estimate is for a CPU.", "Name a GPU with --gpu.")
     has_verdict = True  # whether all have room on one GPU
     shape = estimate.shape_of(config)
     if where.is_gpu and can_plan(config):

@@ -49,7 +49,7 @@ def simulate(
     if force and (run.path / f".{ROLE}.lock").exists():  # what `distrl train` has made stays
         with run.lock(ROLE):
             run.discard()
-    RunDir.create(loaded, "Replace an earlier simulation with --force")
+    RunDir.create(loaded, "Remove it" if force else "Replace an earlier simulation with --force")
     with run.lock(ROLE):
         run.link_as_latest()
         console.print(f"Run directory: {run.path}", soft_wrap=True)

@@ -42,35 +42,26 @@ from distrl.cli.backends.roles import Role
 from distrl.cli.backends.roles import roles as roles_of
 from distrl.cli.local.programs import free_port
 from distrl.configs.schema import Config
-from distrl.core.errors import MissingDependency
+from distrl.core.errors import DistrlError, MissingDependency
 from distrl.core.files import write_bytes_atomically
 from distrl.core.process import StopEvent
 from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
+from distrl.core.user_errors import user_error
 
 NAMESPACE = "distrl"
-LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}
-"""Options of actors that outlive the command which made them, and the loss of their node."""
-
-LOST_S = 30.0
-"""How long a process may be silent before it counts as lost."""
-
-SCALE_S = 60.0
-"""From one look at the number of workers to the next: what a change does to the metrics takes a while."""
-
-ANSWER_S = 2.0
-CALL_S = 30.0
+LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}  # beyond command and node
+LOST_S = 30.0  # how long a process may be silent before it counts as lost
+SCALE_S = 60.0  # between two looks at the number of workers: what a change does to the metrics takes a while
+ANSWER_S, CALL_S = 2.0, 30.0
 TAIL_BYTES = 2**16
 LOST = "its node was lost"
 MISSING = (
     "The learner was placed on {host}, where {folder} is missing. Set placement.folder to a folder that all "
     'nodes share, or placement.learner.resources to {{"node:ADDRESS": 0.001}} for the node that has it.'
 )
-
-WAIT = "time/wait_for_episodes"
-WITHHELD = "scheduler/withheld"
-LEARNER_WAITS = 0.1
-"""The share of its time that the learner may wait for episodes before it counts as short of them."""
+WAIT, WITHHELD = "time/wait_for_episodes", "scheduler/withheld"
+LEARNER_WAITS = 0.1  # more of its time, and the learner is short of episodes
 
 
 def num_wanted(
@@ -119,39 +110,45 @@ class Process(Keeper):
         threading.Thread(target=self._keep, args=(files, has_begun), name="keeper", daemon=True).start()
 
     def _keep(self, files: Mapping[str, bytes], has_begun: bool) -> None:
-        folder, role = self._folder, self._role
-        is_missing = self._is_first and has_begun and not _has_begun(folder)
-        for path in (state_file(folder, role.name), *(folder / name for name in files)):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if is_missing:
-            self._note(role.name, "failed", MISSING.format(host=self._host, folder=folder))
-        else:
-            for name, content in files.items():
-                write_bytes_atomically(folder / name, content, mode=0o600)
-            if self._is_first:
-                (folder / BEGUN).touch()
-            while role.kind == "learner" and "ranks" not in self._found and not self.ending():
-                time.sleep(LOOK_S)
-            given = self._found.get("ranks", "").split()
-            os.environ.update(zip(("MASTER_ADDR", "MASTER_PORT"), given, strict=False))
-            self.run()
-            if role.name not in self._states or self._states[role.name].state not in OVER:
-                # The run was over before the process could start.
-                self._note(role.name, "done" if self.ending() == "done" else "stopped")
+        name = self._role.name
+        try:
+            self._work(files, has_begun)
+        except (OSError, DistrlError) as error:  # such as a full disk, or a folder that cannot be written
+            self._supervisor.stop()
+            detail = str(user_error(error) or error)
+            self._states[name] = ProcessState(name=name, state="failed", where=self._host, detail=detail)
         while self.ending() is None:
             time.sleep(LOOK_S)
+
+    def _work(self, files: Mapping[str, bytes], has_begun: bool) -> None:
+        folder, role = self._folder, self._role
+        if self._is_first and has_begun and not _has_begun(folder):
+            raise LaunchError(MISSING.format(host=self._host, folder=folder))
+        for path in (state_file(folder, role.name), *(folder / name for name in files)):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, content in files.items():
+            write_bytes_atomically(folder / name, content, mode=0o600)
+        if self._is_first:
+            (folder / BEGUN).touch()
+        while role.kind == "learner" and "ranks" not in self._found and not self.ending():
+            time.sleep(LOOK_S)
+        given = self._found.get("ranks", "").split()
+        os.environ.update(zip(("MASTER_ADDR", "MASTER_PORT"), given, strict=False))
+        self.run()
+        if role.name not in self._states or self._states[role.name].state not in OVER:
+            # The run was over before the process could start.
+            self._note(role.name, "done" if self.ending() == "done" else "stopped")
 
     def ending(self) -> str | None:
         """Reports to the run's actor; returns how the run ended, if it did, or None without an answer."""
         role, file, metrics = self._role, _meeting_file(self._folder, self._role), {}
+        state = self._states.get(role.name) or ProcessState(name=role.name, state="queued", where=self._host)
         log, position = _read(self._folder / "logs" / f"{role.name}.log", self._position)
         if self._is_first:
             self._found["meeting"] = _read(file)[0].decode()
             metrics = _newest_metrics(self._folder / "metrics.jsonl")
         try:
-            report = self._actor.report.remote(
-                self._states.get(role.name), role.name, log, self._found, metrics
-            )
+            report = self._actor.report.remote(state, log, self._found, metrics)
             found, ending = self._ray.get(report, timeout=ANSWER_S)
         except self._ray.exceptions.RayError:  # its node is lost, and Ray looks for another
             return None
@@ -177,14 +174,14 @@ def _has_begun(folder: Path) -> bool:
 
 def _read(path: Path, since: int = 0) -> tuple[bytes, int]:
     """What a file has after the position `since`, `TAIL_BYTES` at most; and the position of its end."""
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+    with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, since))
         return file.read(), file.tell()
     return b"", since
 
 
 def _newest_metrics(file: Path) -> dict[str, float]:
-    """What `Scaling` goes by, from the newest update; empty before the first."""
+    """What the number of workers goes by, from the newest update; empty before the first."""
     for line in reversed(_read(file)[0].splitlines()):
         with contextlib.suppress(ValueError, KeyError):
             row = json.loads(line)
@@ -213,7 +210,8 @@ class Run:
         import ray
 
         self._ray, self._name, self._folder, self._least = ray, name, folder, least
-        self._has_begun = has_begun or ray.get_runtime_context().was_current_actor_reconstructed
+        is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._has_begun = has_begun or is_restarted
         self._roles, self._num = {role.name: (role, files) for role, files in every}, 0
         self._states: dict[str, ProcessState] = {}
         self._actors: dict[str, Any] = {}
@@ -222,23 +220,20 @@ class Run:
         self._found, self._ending, self._scaled_by = dict[str, str](), "", dict[str, float]()
         self._scale_at = time.monotonic() + SCALE_S
         self._ranks = [name for name, (role, _) in self._roles.items() if role.kind == "learner"]
-        self._group = self._placement_group() if len(self._ranks) > 1 else None
-        self._resize(num)
+        self._group: Any = None  # of several ranks
+        if not is_restarted:  # else those that run report soon, and a run that is over must not begin again
+            self._resize(num)
 
     def report(
-        self,
-        state: ProcessState | None,
-        name: str,
-        log: bytes,
-        found: dict[str, str],
-        metrics: dict[str, float],
+        self, state: ProcessState, log: bytes, found: dict[str, str], metrics: dict[str, float]
     ) -> tuple[dict[str, str], str]:
         """Takes what a process does; returns where the learner is, and how the run ended for this process."""
+        name = state.name
         if name not in self._states:  # it was added before this actor was restarted
             self._resize(list(self._roles).index(name) + 1)
         text, length = self._logs.get(name, (b"", 0))
         self._logs[name] = (text + log)[-TAIL_BYTES:], length + len(log)
-        self._states[name] = state = state or self._states[name]
+        self._states[name] = state
         if name == "learner":
             self._found = found
             if state.state not in OVER and time.monotonic() >= self._scale_at:
@@ -311,7 +306,8 @@ class Run:
         for name in list(self._roles)[self._num : wanted]:
             role, files = self._roles[name]
             place: Any = "SPREAD" if role.kind == "worker" else "DEFAULT"
-            if self._group is not None and name in self._ranks:
+            if len(self._ranks) > 1 and name in self._ranks:
+                self._group = self._group or self._placement_group()
                 strategies = self._ray.util.scheduling_strategies
                 place = strategies.PlacementGroupSchedulingStrategy(self._group, self._ranks.index(name))
             options = {
@@ -376,12 +372,11 @@ class RayBackend(Backend):
         return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
 
     def status(self) -> list[ProcessState]:
-        if (actor := self._actor()) is not None:
-            found: list[ProcessState] = _answer(actor.states.remote())
-            return found
-        detail = f"the Ray cluster has no actor {self.run.path.name}"
+        actor = self._actor()
+        found: list[ProcessState] = _answer(actor.states.remote()) if actor is not None else []
+        detail = f"the Ray cluster has no process of {self.run.path.name}"
         names = [role.name for role in read_roles(self.run.path)]
-        return [ProcessState(name=name, state="lost", detail=detail) for name in names]
+        return found or [ProcessState(name=name, state="lost", detail=detail) for name in names]
 
     def stop(self) -> None:
         if (actor := self._actor()) is not None:

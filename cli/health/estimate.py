@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distrl.configs.policy import AutoUIConfig, HubConfig, PretrainedConfig, ReaderConfig, TinyConfig
+from distrl.configs.policy import AutoUIConfig, HubConfig, PretrainedConfig
+from distrl.core.errors import ConfigError
 from distrl.core.model_points import ImageShape, smart_resize
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
 """What AutoUI trains beside adapters: the fusion and the small encoder."""
 SCREEN, DRAWN = (1080, 2400), {"phone": (540, 1200), "two_screens": (320, 640)}
 """Screens of a phone, and of environments that draw theirs."""
-STEM_STRIDE = 16  # pixels of a side that become one token of the embedded policy
 MAX_LOGITS = 2**26  # at a time: `distrl.core.policies.sampling`; they take 20 bytes each
-READER_PLACES = 389  # the whole, 128 words of a goal, 4 actions, 256 elements
 QUESTION = 24  # tokens around the picture of a question in a sequence that continues
 
 
@@ -113,33 +112,26 @@ class Subject:
     ) -> None:
         from distrl.learner.algorithms import build_algorithm
 
-        policy = config.chat_policy
-        hub = policy if isinstance(policy, HubConfig) else None
-        pretrained = policy if isinstance(policy, PretrainedConfig) else None
-        lora = getattr(policy, "lora", None)
-        dtype = "float32" if pretrained is None else pretrained.dtype
+        policy = _pretrained(config)
+        hub, lora = policy if isinstance(policy, HubConfig) else None, policy.lora
         self.shape = shape or shape_of(config)
         self.is_lora = lora is not None
-        self.is_small = pretrained is None  # makes all logits at once, and has no pictures in its prompts
-        self.recomputes = pretrained is not None and pretrained.gradient_checkpointing
-        trains_tower = hub is not None and hub.train_vision if lora is None else lora.vision
-        self.trains_vision = self.is_small or trains_tower
+        self.recomputes = policy.gradient_checkpointing
+        self.trains_vision = hub is not None and hub.train_vision if lora is None else lora.vision
         has_cache = hub is None or (not self.shape.image.is_fixed and hub.vision_cache_gb != 0)
         self.keeps_features = not self.trains_vision and has_cache
         self.is_sharded = config.learner.zero_stage == 3  # then the tower runs in every pass of the learner
         self.trained = _num_trained(config, self.shape, self.trains_vision)
         # Bytes of a frozen parameter, and of one that is trained.
-        self.bytes_each = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
+        self.bytes_each = {"float32": 4, "bfloat16": 2}.get(policy.dtype, 2 if is_gpu else 4)
         self.trained_bytes = 4 if self.is_lora else self.bytes_each
         self.is_nf4 = hub is not None and hub.quantization == "nf4"
-        self.adapter_inputs = self.shape.lora_inputs(lora.targets) if lora is not None else 0
+        self.adapter_inputs = self.shape.lora_inputs(lora) if lora is not None else 0
         self.is_gpu = is_gpu
         self.max_pixels = hub.max_pixels if hub is not None else None
         self.picture = _picture_tokens(hub, self.shape.image, screen)  # tokens of a screenshot
         self.completion = config.learner.max_new_tokens
-        self.prompt = policy.max_prompt_tokens + (self.picture if self.is_small else 0)
-        if isinstance(policy, ReaderConfig):  # what it makes of a prompt's bytes, at most
-            self.picture, self.prompt = 0, READER_PLACES
+        self.prompt = policy.max_prompt_tokens
         if hub is not None:
             self.prompt = min(self.prompt, max(1, hub.max_context_tokens - self.completion))
         # Whether an episode is one sequence, to which each step adds `added` tokens besides its answer;
@@ -190,15 +182,17 @@ class Subject:
             inner += size * (4 * text.hidden + text.intermediate)
         each = size * text.layers * text.hidden + inner if self.recomputes else text.layers * inner
         if self.is_gpu and size == 4 and text.heads > text.kv_heads:
-            # In float32 torch's only kernel for groups of heads is the one that keeps all scores.
-            return tokens * (each + 16.0 * text.heads * self.sequence)
+            # In float32 torch's only kernel for groups of heads is the one that keeps all scores: four copies
+            # in the layer that it computes, one in the others unless they are recomputed.
+            copies = 4.0 if self.recomputes else 3.0 + text.layers
+            return tokens * (each + 4.0 * copies * text.heads * self.sequence)
         return tokens * each
 
     def logit_bytes(self, completions: int) -> float:
-        """Logits, their log-probabilities, and the gradients of both; hub policies make them in pieces."""
+        """Logits, their log-probabilities, and the gradients of both, which are made in pieces."""
         each = self.shape.text.vocabulary * float(self.bytes_each * 2 + 8)
         needed = completions * (self.completion + 1) * each
-        return needed if self.is_small else min(needed, 20.0 * MAX_LOGITS)
+        return min(needed, 20.0 * MAX_LOGITS)
 
     def cache_bytes(self, tokens: int) -> float:
         """Keys and values of so many tokens."""
@@ -208,7 +202,7 @@ class Subject:
     def forward_flops(self, tokens: float, pictures: float) -> tuple[float, float]:
         """FLOP of a pass over a sequence of `tokens`, in the language model and for its pictures."""
         shape, text = self.shape, self.shape.text
-        dense = 2.0 * (shape.num_parameters - shape.num_vision - self._num_embedded) * tokens
+        dense = 2.0 * (shape.num_active - self._num_embedded) * tokens
         attention = 2.0 * tokens**2 * text.heads * text.head_dim * text.layers
         patches = self.picture * shape.image.merge**2
         return dense + attention, 2.0 * shape.num_vision * patches * pictures
@@ -258,41 +252,27 @@ class Subject:
 
 
 def shape_of(config: Config) -> ModelShape:
-    """The sizes of the policy's model; PolicyError if its files are not on this machine."""
-    from distrl.core.policies import build_policy
-    from distrl.core.policies.model_shapes import (
-        ModelShape,
-        TextShape,
-        parameter_shapes,
-        read_autoui,
-        read_model,
-    )
-    from distrl.evaluator.suites import vocabulary
+    """The sizes of the policy's model.
 
-    policy = config.chat_policy
-    if isinstance(policy, HubConfig):
-        return read_model(policy.model)
+    Raises:
+        ConfigError: The policy is no model of transformers.
+        PolicyError: The model's files are not on this machine.
+    """
+    from distrl.core.policies.model_shapes import read_autoui, read_model
+
+    policy = _pretrained(config)
     if isinstance(policy, AutoUIConfig):
         return read_autoui(policy.model, policy.image_features, policy.image_size)
-    # A policy that needs no files is small: it is built and counted.
-    plain = policy.model_copy(update={"lora": None} if hasattr(policy, "lora") else {})
-    built = build_policy(plain, vocabulary(config.tasks, policy.kind), config.seed)
-    sizes = plain if isinstance(plain, TinyConfig | ReaderConfig) else TinyConfig()
-    decoder_layers, image_size = 0, (0, 0)
-    if isinstance(sizes, TinyConfig):
-        decoder_layers, image_size = sizes.num_decoder_layers or sizes.num_layers, sizes.image_size
-    text = TextShape(
-        hidden=sizes.d_model,
-        layers=sizes.num_layers + decoder_layers,
-        heads=sizes.num_heads,
-        kv_heads=sizes.num_heads,
-        head_dim=sizes.d_model // sizes.num_heads,
-        intermediate=sizes.d_ff,
-        vocabulary=built.num_tokens,
-    )
-    width, height = (-(-side // STEM_STRIDE) for side in image_size)
-    image = ImageShape(STEM_STRIDE, 1, width * height * STEM_STRIDE**2, is_fixed=True)
-    return ModelShape(parameter_shapes(built), text, image)
+    return read_model(policy.model)
+
+
+def _pretrained(config: Config) -> PretrainedConfig:
+    if not isinstance(config.policy, PretrainedConfig):
+        raise ConfigError(
+            f"policy.kind is {config.policy.kind!r}, but estimates need hub or autoui.",
+            "Measure a short run of this policy.",
+        )
+    return config.policy
 
 
 def _num_trained(config: Config, shape: ModelShape, trains_vision: bool) -> int:
@@ -301,7 +281,7 @@ def _num_trained(config: Config, shape: ModelShape, trains_vision: bool) -> int:
     lora = getattr(config.policy, "lora", None)
     if lora is None:
         return shape.num_parameters - (0 if trains_vision else shape.num_vision)
-    trained: int = shape.num_lora(lora.rank, lora.targets, trains_vision)
+    trained: int = shape.num_lora(lora)
     if isinstance(config.policy, AutoUIConfig):
         trained += count({n: x for n, x in shape.shapes.items() if n.startswith(TRAINED_WHOLE)})
     return trained
@@ -382,7 +362,7 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     if learner.engine == "deepspeed" or trained_bytes == 2:
         moments = (12.0 * one.trained, "float32: AdamW's two moments, a copy of what is trained")
     recomputed = ", recomputed" if one.recomputes else ""
-    each = trained_bytes if is_fsdp and not frozen else round(one.frozen_bytes(frozen) / max(1, frozen), 2)
+    each = round(one.frozen_bytes(frozen) / frozen, 2) if frozen else trained_bytes
     parts = {
         "weights": _sharded(weights, f"{each} B each", learner, 3, zero.get("offload_param")),
         "gradients": _sharded(*gradients, learner, 2),
@@ -443,7 +423,7 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
         token = one.shape.text.layers * each + one.token_bytes(slots, one.sequence, True) / bandwidth
     else:
         context = one.asked_before((one.steps - 1.0) / 2.0) + one.completion
-        computed = 2.0 * slots * (one.shape.num_parameters - one.shape.num_vision) / flops
+        computed = 2.0 * slots * one.shape.num_active / flops
         token = max(one.token_bytes(slots, context, False) / bandwidth, computed)
         length = "the mean length" if one.goes_on else length
     yield Line("speed", "tokens sampled", slots / token, "1/s", f"one server, {slots} slots, at {length}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from distrl.core.hub_files import find_model, read_json
 from distrl.core.model_points import ImageShape, image_shape
 from distrl.core.policies import loading
 from distrl.core.policies.adapters import default_targets, is_expert
+from distrl.core.policies.base import LoraOptions
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The size of each tensor, by its name."""
@@ -31,6 +32,7 @@ class TextShape:
     head_dim: int
     intermediate: int
     vocabulary: int
+    experts: int = 0  # of each mixture, that a token uses
 
 
 @dataclass(frozen=True)
@@ -51,26 +53,40 @@ class ModelShape:
         """Parameters that read pictures, up to the language model."""
         return count({name: shape for name, shape in self.shapes.items() if VISION.search(name)})
 
-    def num_lora(self, rank: int, targets: Collection[str] | None, vision: bool = False) -> int:
-        """Parameters of adapters: r · (inputs + outputs) for each linear layer of that name in a block.
+    @property
+    def num_active(self) -> int:
+        """Parameters of the language model that a token uses: of its experts some."""
+        idle = sum((shape[0] - self.text.experts) * math.prod(shape[1:]) for shape in self._experts)
+        return self.num_parameters - self.num_vision - idle
 
-        Args:
-            targets: The last parts of their names; None for `default_targets`.
-        """
-        return sum(rank * sum(shape) for shape in self._adapted(targets, vision))
+    def num_lora(self, lora: LoraOptions) -> int:
+        """Parameters of adapters: r · (inputs + outputs) for each of their linear layers and experts."""
+        shapes = self._adapted(lora, lora.vision) + (self._experts if lora.experts else [])
+        return sum(lora.rank * math.prod(shape[:-2]) * sum(shape[-2:]) for shape in shapes)
 
     @property
     def num_in_blocks(self) -> int:
         """Weights of the language model's linear layers in blocks: what NF4 keeps in 4 bits."""
-        names = {name.split(".")[-2] for name in self.shapes if "." in name}
-        return sum(map(math.prod, self._adapted(names, vision=False)))
+        return sum(math.prod(shape) for _, shape in self._layers(vision=False))
 
-    def lora_inputs(self, targets: Collection[str] | None) -> int:
-        """Numbers that the adapters in the language model read of a token."""
-        return sum(shape[1] for shape in self._adapted(targets, vision=False))
+    def lora_inputs(self, lora: LoraOptions) -> int:
+        """Numbers that the adapters of linear layers in the language model read of a token."""
+        return sum(shape[1] for shape in self._adapted(lora, vision=False))
 
-    def _adapted(self, targets: Collection[str] | None, vision: bool) -> list[tuple[int, ...]]:
-        layers = [
+    @property
+    def _experts(self) -> list[tuple[int, ...]]:
+        return [shape for name, shape in self.shapes.items() if is_expert(name, len(shape))]
+
+    def _adapted(self, lora: LoraOptions, vision: bool) -> list[tuple[int, ...]]:
+        layers, targets = self._layers(vision), lora.targets
+        if targets is None:
+            is_mixture = bool(self._experts) and not lora.experts
+            targets = default_targets({name for name, _ in layers}, vision, is_mixture)
+        return [shape for name, shape in layers if name in targets]
+
+    def _layers(self, vision: bool) -> list[tuple[str, tuple[int, ...]]]:
+        """The linear layers in blocks, by the last parts of their names."""
+        return [
             (name.split(".")[-2], shape)
             for name, shape in self.shapes.items()
             if len(shape) == 2
@@ -78,10 +94,6 @@ class ModelShape:
             and any(part.isdigit() for part in name.split("."))
             and (vision or not VISION.search(name))
         ]
-        if targets is None:
-            is_mixture = any(is_expert(name, len(shape)) for name, shape in self.shapes.items())
-            targets = default_targets({name for name, _ in layers}, vision, is_mixture)
-        return [shape for name, shape in layers if name in targets]
 
 
 def count(shapes: Shapes) -> int:
@@ -120,6 +132,7 @@ def _text_shape(text: Any) -> TextShape:
         head_dim=int(getattr(text, "head_dim", None) or text.hidden_size // heads),
         intermediate=int(max(inner) if isinstance(inner, list | tuple) else inner),
         vocabulary=int(text.vocab_size),
+        experts=int(getattr(text, "num_experts_per_tok", None) or 0),
     )
 
 

@@ -72,6 +72,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "episodes": ({}, {"episodes": (EpisodeReturn(total=1.0, length=1),) * 257}, "257 episodes ended in 256"),
     "rate": ({}, {"lr": 0.6}, "above learner.algorithm.local_lr"),
     "count": ({"observations.count": torch.tensor([9.0]).double()}, {}, "do not cover 256 steps"),
+    "metrics": ({}, {"metrics": {"env_steps": 1.0}}, "the metric 'env_steps' is unknown"),
     "variance": ({"returns.m2": -torch.ones(1).double()}, {}, "statistics"),
 }
 

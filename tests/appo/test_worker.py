@@ -102,15 +102,16 @@ def test_a_resumed_learners_weights_are_loaded_though_their_version_is_the_same(
     assert fetched[-1] == "other"
 
 
-def flaky(folder: Path, breaks_at: int) -> World:
+def flaky(folder: Path, breaks_at: int, diverges: bool = False) -> World:
     data = config_data(eval_every=0)
-    data["env"]["options"] = {"id": "appo_envs:Flaky-v0", "breaks_at": breaks_at}
+    data["env"]["options"] = {"id": "appo_envs:Flaky-v0", "breaks_at": breaks_at, "diverges": diverges}
     appo_envs.Flaky.num_steps = 0
     return World(folder, check_config(data, "test"))
 
 
-def test_a_broken_environment_is_replaced(tmp_path: Path) -> None:
-    world = flaky(tmp_path, breaks_at=300)
+@pytest.mark.parametrize("diverges", [False, True])
+def test_a_broken_environment_is_replaced(tmp_path: Path, diverges: bool) -> None:
+    world = flaky(tmp_path, 300, diverges)
     work(world, 4)
     assert (world.master.progress.accepted, world.master.progress.rejected) == (3, 0)
 

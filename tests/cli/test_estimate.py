@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 import torch
 from autoui_models import save_autoui, save_blip2
 from tiny_qwen import FAMILIES, save_qwen25_vl
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from typer.testing import CliRunner
 
 from distrl.cli.health.estimate import (
@@ -27,8 +29,6 @@ from distrl.cli.health.estimate import (
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.policies import build_policy
-from distrl.core.policies.reader_prompt import HISTORY, MAX_GOAL, MAX_LISTED
-from distrl.evaluator.suites import vocabulary
 
 CPU = hardware(None, 2)
 FUSION = [
@@ -68,20 +68,10 @@ def test_a_hub_model_s_numbers_are_those_of_the_policy(model: str, lora: object)
     assert found["learner", "weights"] == sum(p.nbytes for p in policy.parameters())
 
 
-@pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q", "v"]}])
-def test_the_embedded_policy_is_counted(lora: object) -> None:
-    config = Config.model_validate({"policy": {"lora": lora, "device": "cpu"}})
-    policy = build_policy(config.policy, vocabulary(config.tasks), config.seed)
-    found = values({"lora": lora})
-    assert found["policy", "trained parameters"] == sum(
-        p.numel() for p in policy.parameters() if p.requires_grad
-    )
-    assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
-
-
-def test_prompts_of_the_reader_count_as_what_it_makes_of_them_not_as_bytes() -> None:
-    found = values({"kind": "reader"}, agent={"kind": "elements"}, learner={"max_new_tokens": 3})
-    assert found["policy", "tokens of a sequence, at most"] == 1 + MAX_GOAL + HISTORY + MAX_LISTED + 3
+def test_the_size_of_a_weight_is_that_of_a_trained_one_if_all_are(model: str) -> None:
+    policy = {"kind": "hub", "model": model, "train_vision": True, "device": "cpu"}
+    lines = estimate(Config.model_validate({"policy": policy}), CPU, 5)
+    assert next(line.how for line in lines if line.what == "weights") == "4 B each"
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
@@ -134,14 +124,8 @@ def test_an_episode_that_is_one_sequence_is_trained_on_and_kept_once(model: str)
     assert bounded["policy", "tokens of a sequence, at most"] == length - 2 * (1 + QUESTION + 8)
 
 
-@pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen3-vl"])
-@pytest.mark.parametrize("lora", [None, {"rank": 1}, {"rank": 1, "targets": ["q_proj", "v_proj"]}])
-def test_activations_are_what_a_pass_keeps(family: str, lora: object, tmp_path: Path) -> None:
-    FAMILIES[family](tmp_path)
-    options = {"kind": "hub", "model": str(tmp_path), "dtype": "bfloat16", "lora": lora, "device": "cpu"}
-    options |= {"max_prompt_tokens": 62}
-    config = Config.model_validate({"policy": options, "learner": {"max_new_tokens": 2}})
-    policy = build_policy(config.policy, [], 0)
+def kept_bytes(policy: Any, tokens: int) -> int:
+    """What a pass over so many tokens keeps for its gradients."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*policy.parameters(), *policy.buffers())}
     kept: dict[int, tuple[int, torch.Tensor]] = {}
 
@@ -151,12 +135,34 @@ def test_activations_are_what_a_pass_keeps(family: str, lora: object, tmp_path: 
             kept[storage.data_ptr()] = storage.nbytes(), tensor  # alive, so that its place is not used again
         return tensor
 
-    batch = policy.collate([[20] * 64], [[]])
+    batch = policy.collate([[20] * tokens], [[]])
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         policy.encode(batch)
-    found = sum(size for size, _ in kept.values())
+    return sum(size for size, _ in kept.values())
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen3-vl"])
+@pytest.mark.parametrize("lora", [None, {"rank": 1}, {"rank": 1, "targets": ["q_proj", "v_proj"]}])
+def test_activations_are_what_a_pass_keeps(family: str, lora: object, tmp_path: Path) -> None:
+    FAMILIES[family](tmp_path)
+    options = {"kind": "hub", "model": str(tmp_path), "dtype": "bfloat16", "lora": lora, "device": "cpu"}
+    options |= {"max_prompt_tokens": 62}
+    config = Config.model_validate({"policy": options, "learner": {"max_new_tokens": 2}})
+    found = kept_bytes(build_policy(config.policy, [], 0), 64)
     one = Subject(config, is_gpu=False, steps=1.0, screen=(60, 90))
     assert one.activation_bytes(64) == pytest.approx(found, rel=0.2), "but for the norm after the layers"
+
+
+def test_in_float32_the_scores_of_all_layers_are_kept_and_copies_of_one(model: str) -> None:
+    options = {"kind": "hub", "model": model, "device": "cpu", "dtype": "float32", "max_prompt_tokens": 510}
+    config = Config.model_validate({"policy": options, "learner": {"max_new_tokens": 2}})
+    policy = build_policy(config.policy, [], 0)
+    kept = -kept_bytes(policy, 512)
+    with sdpa_kernel(SDPBackend.MATH):
+        kept += kept_bytes(policy, 512)
+    gpu, cpu = (Subject(config, is_gpu, steps=1.0, screen=(60, 90)) for is_gpu in (True, False))
+    copies = 3 * 4 * gpu.shape.text.heads * 512**2
+    assert gpu.activation_bytes(512) - cpu.activation_bytes(512) == pytest.approx(kept + copies, rel=0.1)
 
 
 def test_passes_and_formats_that_cost_time(model: str) -> None:
@@ -291,6 +297,8 @@ def test_the_command_labels_every_number_and_checks_its_options(model: str, tmp_
     assert (status, all(name in error for name in PEAKS)) == (2, True)
     assert "a GPU each" in told(*command, "H100", "--gpus", "4")[1]
     assert told("--set", "seed=1")[0] == told("--gpu", "H100")[0] == told("--gpus", "2")[0] == 2
+    assert told(*command, "cpu", "--gpus", "2")[0] == 2
+    assert "policy.kind is 'reader', but estimates need hub or autoui" in told("--estimate", "quickstart")[1]
     assert told("--config", str(file), "--estimate", str(file))[0] == 2
     assert told("--worker", "--estimate", str(file))[0] == 2
     file.write_text("policy: {kind: hub, model: nobody/no-such-model}\n")

@@ -37,10 +37,10 @@ class Run(on_ray.Run):
         every = [(role, {"config.yaml": b""}) for role in roles(Config(), Path("run"), {}, 1, 4)]
         super().__init__("run", Path("run"), every, len(FIRST), 3, False)
 
-    def hear(self, name: str, state: State | None = "running", **more: Any) -> tuple[dict[str, str], str]:
+    def hear(self, name: str, state: State = "running", **more: Any) -> tuple[dict[str, str], str]:
         """The answer to a process that reports this."""
-        noted = state and ProcessState(name=name, state=state, where="node")
-        return self.report(noted, name, more.get("log", b""), more.get("found", {}), more.get("metrics", {}))
+        noted = ProcessState(name=name, state=state, where="node")
+        return self.report(noted, more.get("log", b""), more.get("found", {}), more.get("metrics", {}))
 
     def named(self) -> dict[str, str]:
         """By name the states."""
@@ -102,7 +102,7 @@ def test_a_lost_node_is_waited_for_unless_the_run_is_over(
     monkeypatch.setattr(on_ray, "LOST_S", -1.0)
     assert [run.named()[name] for name in FIRST] == ["queued", "queued", "restarting", "restarting"]
     assert run.states()[2].detail == on_ray.LOST
-    run.hear("worker-0", None)  # its new place, before its process has started
+    run.hear("worker-0", "queued")  # its new place, before its process has started
     run.stop()
     assert run.hear("worker-1") == ({}, "stopped")
     assert run.named() == dict.fromkeys(FIRST, "stopped") | {"worker-1": "running"}, "it stops in silence"
@@ -121,6 +121,7 @@ def test_the_failure_of_a_learner_ends_the_run(ray: FakeRay) -> None:
 def test_a_run_whose_actor_was_restarted_finds_the_workers_that_were_added(ray: FakeRay) -> None:
     ray.is_restarted = True
     run = Run()
+    assert run.states() == list(ray.placed) == [], "a run that is over does not begin again"
     run.hear("worker-3")
     assert list(run.named()) == [*FIRST, "worker-2", "worker-3"]
     assert all(given[-1] for given in ray.placed.values()), "its learner has begun"
@@ -171,6 +172,26 @@ def test_the_actor_of_a_process_passes_on_where_the_learner_is_and_waits_for_the
     assert run.named()["worker-0"] == "done"
     assert (tmp_path / "mine" / "launch" / "meeting.json").read_bytes() == b"here"
     assert b"distrl" in run.log("worker-0", 0)[0]
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_process_whose_folder_cannot_be_written_fails_and_says_so(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_running: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DISTRL_HOST", "")
+    if is_running:  # its state cannot be written
+        (tmp_path / "mine/launch/state/worker-0.json/x").mkdir(parents=True)
+    else:
+        (tmp_path / "mine").touch()
+    ray.run = Run()
+    worker = role("worker-0").model_copy(update={"arguments": ("--version",)})
+    on_ray.Process("run", Path("mine"), worker, {}, False)
+    until(lambda: "run/worker-0" not in ray.placed, "its last report")
+    found = next(one for one in ray.run.states() if one.name == "worker-0")
+    assert (found.state, found.where) == ("failed", "10.0.0.5")
+    assert "mine" in found.detail
 
 
 def test_a_rank_meets_rank_0_where_that_is_now(

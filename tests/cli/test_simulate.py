@@ -114,7 +114,8 @@ def test_only_a_simulation_is_replaced_and_only_on_request(tmp_path, options, lo
     (before.path / lock).touch()
     result = invoke(tmp_path, "here", options=options)
     assert result.exit_code == 3
-    assert "exists already. Replace an earlier simulation with --force" in " ".join(result.output.split())
+    remedy = "Remove it" if options else "Replace an earlier simulation with --force"
+    assert f"exists already. {remedy}, or start another" in " ".join(result.output.split())
     assert before.config.is_file()
 
 

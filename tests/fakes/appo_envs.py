@@ -44,19 +44,25 @@ class Aim(gymnasium.Env[Any, Any]):
 
 
 class Flaky(Aim):
-    """Breaks in its step number `breaks_at`, counted over all of this process's environments."""
+    """Breaks in its step number `breaks_at`, counted over all of this process's environments.
+
+    If it `diverges`, that step has a reward that is no number, as of a physics engine.
+    """
 
     num_steps = 0
 
-    def __init__(self, breaks_at: int = 100) -> None:
+    def __init__(self, breaks_at: int = 100, diverges: bool = False) -> None:
         super().__init__()
-        self._breaks_at = breaks_at
+        self._breaks_at, self._diverges = breaks_at, diverges
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         Flaky.num_steps += 1
+        observation, reward, *ends = super().step(action)
         if Flaky.num_steps == self._breaks_at:
-            raise RuntimeError(f"the simulator of process {os.getpid()} broke")
-        return super().step(action)
+            if not self._diverges:
+                raise RuntimeError(f"the simulator of process {os.getpid()} broke")
+            reward = float("nan")
+        return observation, reward, *ends
 
 
 class Still(Aim):

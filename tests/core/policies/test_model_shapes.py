@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hub_models import MORE
 
 from distrl.configs.policy import LoraConfig
 from distrl.core.errors import PolicyError
@@ -30,13 +31,29 @@ def test_what_is_counted_is_what_the_model_has(model_dir: Path) -> None:
     assert sorted(known.shapes.values()) == sorted(tuple(p.shape) for p in model.parameters())
 
 
+def num_trained(model_dir: Path, lora: LoraConfig) -> int:
+    """How many parameters of the model's adapters there are."""
+    model = load(model_dir)
+    attach_adapter(model, lora)
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
 @pytest.mark.parametrize("vision", [False, True])
 @pytest.mark.parametrize("targets", [None, ["o_proj", "down_proj"]])
 def test_adapters_are_counted_exactly(model_dir: Path, vision: bool, targets: list[str] | None) -> None:
-    model = load(model_dir)
-    attach_adapter(model, LoraConfig(rank=3, targets=targets, vision=vision))
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert read_model(str(model_dir)).num_lora(3, targets, vision) == trainable
+    lora = LoraConfig(rank=3, targets=targets, vision=vision)
+    assert read_model(str(model_dir)).num_lora(lora) == num_trained(model_dir, lora)
+
+
+@pytest.mark.parametrize("family", ["qwen3-moe", "qwen3.5-moe"])
+def test_of_a_mixture_a_token_uses_some_experts_and_adapters_have_all(family: str, tmp_path: Path) -> None:
+    MORE[family](tmp_path)
+    known = read_model(str(tmp_path))
+    experts = sum(p.numel() for name, p in load(tmp_path).named_parameters() if ".experts." in name)
+    assert known.num_active == known.num_parameters - known.num_vision - experts // 2, "two of four"
+    for has_experts in (False, True):
+        lora = LoraConfig(rank=3, experts=has_experts)
+        assert known.num_lora(lora) == num_trained(tmp_path, lora)
 
 
 def test_what_is_not_here_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

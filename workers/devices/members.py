@@ -125,6 +125,7 @@ class AdbMember:
         """Nothing is held: the device was started elsewhere."""
 
     def _reset(self, recipe: Recipe) -> None:
+        connect(self.id, self._server)
         cook = Cook(self._client, recipe)
         cook.apply()
         cook.verify()
@@ -180,11 +181,12 @@ def mild_steps(client: AdbClient, server: AdbServer) -> list[RecoveryStep]:
 
     def reconnect() -> None:
         client.reconnect()
+        connect(client.serial, server)  # the server forgets what is off the network for a minute
         client.wait_ready(SETTLE_S)
 
     return [
         RecoveryStep("wait", wait, SERVER_START_S + CONNECT_S + WAIT_S),
-        RecoveryStep("reconnect", reconnect, SETTLE_S + WAIT_S),
+        RecoveryStep("reconnect", reconnect, SERVER_START_S + CONNECT_S + SETTLE_S + WAIT_S),
     ]
 
 

@@ -157,6 +157,16 @@ def test_a_device_on_the_network_is_connected_to_again_and_again(world: World) -
     until(answers, "a screenshot by way of the new server", DEADLINE_S, details=pool.line)
 
 
+@pytest.mark.parametrize("step", ["reconnect", "reset"])
+def test_a_repair_may_begin_with_any_step_of_a_phone_on_the_network(world: World, step: str) -> None:
+    """That of a second fault does. After a minute off the network the server has forgotten the phone."""
+    (phone,) = world.stack.enter_context(sim_phones.phones(1))
+    recipe = {"min_free_mib": 0}
+    member = phone_member(f"127.0.0.1:{phone.adb_port}", world.port, recipe=recipe)
+    next(one for one in member.ladder() if one.name == step).run()
+    member.probe()
+
+
 def phone_member(serial: str, port: int, **fields: Any) -> AdbMember:
     return AdbMember(serial, PhoneMembers(kind="phone", serials=[serial], **fields), AdbServer(port=port))
 

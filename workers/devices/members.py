@@ -20,7 +20,7 @@ from pathlib import Path
 from distrl.configs.devices import AdbMembers, AvdMembers, PhoneMembers
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.user_errors import read_fields
-from distrl.workers.devices.adb import AdbClient, Display
+from distrl.workers.devices.adb import AdbClient, Deadline, Display
 from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import Avd, AvdStore, clone
@@ -33,6 +33,7 @@ from distrl.workers.devices.errors import (
     DeviceDisconnected,
     EmulatorError,
     EmulatorExited,
+    NotReady,
     PortInUse,
     TransportError,
 )
@@ -43,8 +44,10 @@ from distrl.workers.devices.sdk import find_sdk
 from distrl.workers.devices.snapshots import get_snapshot
 from distrl.workers.devices.table import RecoveryStep
 
-OPEN_S = 60.0
-"""Longest opening: the server's start, a connection, a screenshot, a key and another screenshot."""
+BOOT_S = 60.0
+"""How long a device that boots may still take: adb lists it long before Android can be used."""
+OPEN_S = BOOT_S + 60.0
+"""Longest opening: the server's start, a connection, a boot, a screenshot, a key and another screenshot."""
 WAKE_S, WAIT_S = 5.0, 5.0
 PROBE_S = 4.0
 """Shorter than the pool's limit, so that the device's own error is reported."""
@@ -93,8 +96,15 @@ class AdbMember:
         self._client = AdbClient(serial, server.port, display=display)
 
     def open(self) -> Device:
-        """The device, after it has shown its screen."""
+        """The device, after it has booted and shown its screen."""
         connect(self.id, self._server)
+        deadline = Deadline(BOOT_S)
+        while self._client.check("getprop sys.boot_completed", WAIT_S, reads=True).text.strip() != "1":
+            if not deadline.left:
+                raise NotReady(
+                    f"it has not booted after {BOOT_S:g} s.", "Look at its screen.", serial=self.id
+                )
+            time.sleep(LOOK_S)
         return looked_at(device_of(self._client))
 
     def probe(self) -> None:

@@ -10,13 +10,14 @@ device's shell; none reaches a shell of this machine.
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
 
 from distrl.workers.devices.adb import AdbClient, Deadline
-from distrl.workers.devices.errors import ActionOutcomeUnknown, DeviceError, Untypable
+from distrl.workers.devices.errors import DeviceError, Untypable
 
 KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 """The input method that types text beyond ASCII."""
@@ -40,15 +41,14 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
             client.act(command, INPUT_S + _CHARACTER_S * len(command))
         return
     former = _choose_keyboard(client)
-    if former != KEYBOARD:
-        _wait_bound(client, sleep)
     try:
+        if former != KEYBOARD:
+            _wait_bound(client, sleep)
         for command in _broadcasts(clean, client.display.input):
             client.act(command, INPUT_S)
-    except ActionOutcomeUnknown:
-        raise  # the device is gone or hangs; what brings it back puts everything back
     except DeviceError:
-        _restore_keyboard(client, former)
+        with contextlib.suppress(DeviceError):  # it may be gone; one that is only slow would keep ADBKeyboard
+            _restore_keyboard(client, former)
         raise
     _restore_keyboard(client, former)
 

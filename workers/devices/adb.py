@@ -70,7 +70,6 @@ _REASONS: tuple[tuple[str, type[DeviceError], str], ...] = (
     ("offline", DeviceOffline, "Reconnect or restart the device."),
     ("detached", DeviceOffline, "Attach it again with `adb attach`."),
     ("not found", DeviceNotFound, _COMPARE),
-    ("no devices", DeviceNotFound, _COMPARE),
 )
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _HEADER = struct.Struct("<BI")

@@ -27,7 +27,7 @@ from distrl.workers.devices.avd import Avd, AvdStore, clone
 from distrl.workers.devices.claims import CONSOLE_PORTS, Claims, Ports, claim_ports
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.device import Device
-from distrl.workers.devices.emulator import GPU, SNAPSHOT_S, EmulatorOptions, EmulatorProcess, wait_booted
+from distrl.workers.devices.emulator import GPU, EmulatorOptions, EmulatorProcess, wait_booted
 from distrl.workers.devices.errors import (
     BlankFrame,
     DeviceDisconnected,
@@ -234,7 +234,7 @@ class AvdMember:
         self.claim = f"avd-{self.id}"
         self.options = env_options(part)
         launch_s = STAGGER_S + STOP_S + TERM_S + CLONE_S
-        self.open_limit_s = max(part.boot_s, SNAPSHOT_S) + part.count * launch_s
+        self.open_limit_s = part.boot_s + part.count * launch_s
         self._part, self._server, self._launch_lock = part, server, launch
         self._sdk = find_sdk(part.sdk)
         self._store = AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None)
@@ -305,7 +305,7 @@ class AvdMember:
             process = self._launch(snapshot)
             time.sleep(STAGGER_S)
         try:
-            process.wait_booted(self._client(), None if snapshot else self._part.boot_s)
+            process.wait_booted(self._client(), self._part.boot_s)
         except EnvError as error:
             self._stop(CLOSE_S)
             if isinstance(error, PortInUse):

@@ -389,15 +389,11 @@ class AdbClient:
         require_input(result, self.serial)
         return self._checked(command, result)
 
-    def exec_out(self, command: str, timeout_s: float, reads: bool = False) -> bytes:
+    def exec_out(self, command: str, timeout_s: float) -> bytes:
         """What `command` prints, byte for byte, without its exit status. Truncation is not detected here."""
         deadline = self._deadline(timeout_s, f"exec {brief(command)!r}")
-
-        def once() -> bytes:
-            with self._opened(f"exec:{command}", deadline) as connection:
-                return b"".join(iter(connection.read, b""))
-
-        return repeated(once, deadline, self.sleep) if reads else once()
+        with self._opened(f"exec:{command}", deadline) as connection:
+            return b"".join(iter(connection.read, b""))
 
     def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
         """Waits until the device answers its shell, reconnecting to it if it stays silent.

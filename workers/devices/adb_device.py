@@ -19,22 +19,20 @@ from PIL import Image
 
 from distrl.workers.devices import apps, typing_text
 from distrl.workers.devices.adb import AdbClient, Deadline, brief, repeated
-from distrl.workers.devices.apps import FLAGS, in_front, is_secure
+from distrl.workers.devices.apps import ASK_S, FLAGS, in_front, is_secure
 from distrl.workers.devices.console import LOAD_S, SAVE_S, Console
 from distrl.workers.devices.device import Key, Screen
 from distrl.workers.devices.errors import BlankFrame, DeviceError, OutputInvalid, ServiceRejected
 from distrl.workers.devices.screen import Frame, Frames
+from distrl.workers.devices.typing_text import INPUT_S
 
 _log = logging.getLogger(__name__)
 
-INPUT_S = 5.0
-"""Time for one input, besides the gesture's own."""
 LAUNCH_S = 10.0
 SCREENSHOT_S = 10.0
 HIERARCHY_S = 20.0
 IDLE_S = 12.0
 """What uiautomator takes to give up a screen that never stands still: 10 s, and its own start."""
-ASK_S = 5.0
 LONG_PRESS_MS = 800
 """How long a long press lasts: Android takes 500 ms for one, and slow devices need some more."""
 DOUBLE_TAP_GAP_S = 0.12

@@ -160,7 +160,7 @@ def test_a_refused_service_is_told_from_a_device_that_goes_away() -> None:
     device = FakeDevice()
     with fake_server(phone=device) as server:
         with pytest.raises(ServiceRejected):
-            client_of(server).exec_out("ls", PLENTY_S, reads=True)
+            client_of(server).shell("ls", PLENTY_S, reads=True)
         assert len(device.asked) == 1  # what cannot pass is not tried again
 
         def leave(service: str, peer: Peer) -> None:

@@ -12,8 +12,6 @@ import contextlib
 import logging
 import re
 import shlex
-import time
-from collections.abc import Callable
 
 from PIL import Image
 
@@ -50,9 +48,8 @@ _HIERARCHY = f"rm -f {_WINDOW_FILE}; uiautomator dump {_WINDOW_FILE} >&2 && cat 
 class AdbDevice:
     """One device behind an adb server."""
 
-    def __init__(self, client: AdbClient, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, client: AdbClient) -> None:
         self.client = client
-        self._sleep = sleep
         self._frames = Frames(client.serial)
         self._size: tuple[int, int] | None = None
         self._simulated: bool | None = None
@@ -120,7 +117,7 @@ class AdbDevice:
             return self._frames.judge(data, lambda: self._is_secure(deadline.remaining()))
 
         try:
-            frame = repeated(once, deadline, self._sleep)
+            frame = repeated(once, deadline, self.client.sleep)
         except BlankFrame as error:
             raise self._explained(error) from error
         self._size = frame.size
@@ -174,7 +171,7 @@ class AdbDevice:
 
     def type_text(self, text: str) -> None:
         """Text into the focused field; a line break is the enter key. Raises Untypable as `type_text`."""
-        typing_text.type_text(self.client, text, self._sleep)
+        typing_text.type_text(self.client, text)
 
     def key(self, key: Key) -> None:
         """Presses a key."""
@@ -207,7 +204,7 @@ class AdbDevice:
         Raises OutputInvalid if uiautomator makes none, e.g. because the screen never stands still.
         """
         deadline = Deadline(HIERARCHY_S, "the hierarchy", self.serial)
-        return repeated(lambda: self._hierarchy(deadline.remaining()), deadline, self._sleep, IDLE_S)
+        return repeated(lambda: self._hierarchy(deadline.remaining()), deadline, self.client.sleep, IDLE_S)
 
     def _hierarchy(self, timeout_s: float) -> str:
         result = self.client.shell(_HIERARCHY, timeout_s)

@@ -65,7 +65,7 @@ def device_with(
 ) -> Iterator[AdbDevice]:
     with fake_server(phone=FakeDevice(serve=runs(script.run))) as server:
         sleep = (slept if slept is not None else []).append
-        yield AdbDevice(AdbClient("phone", server.port, sleep=sleep, display=display), sleep)
+        yield AdbDevice(AdbClient("phone", server.port, sleep=sleep, display=display))
 
 
 def test_an_override_is_the_size_until_a_screenshot_tells_how_it_is_turned() -> None:

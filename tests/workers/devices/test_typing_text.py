@@ -103,7 +103,7 @@ def server() -> Iterator[FakeAdbServer]:
 
 def types(server: FakeAdbServer, phone: Phone, text: str) -> None:
     server.devices["phone"].serve = runs(phone.run)
-    type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
+    type_text(AdbClient("phone", server.port, sleep=lambda seconds: None), text)
 
 
 @settings(max_examples=100, deadline=None)
@@ -172,7 +172,7 @@ def test_the_keyboard_is_waited_for_until_it_is_shown_but_not_for_ever(
             return said.encode(), b"", 0
 
         server.devices["phone"].serve = runs(run)
-        type_text(AdbClient("phone", server.port), "é", sleep=lambda seconds: None)
+        type_text(AdbClient("phone", server.port, sleep=lambda seconds: None), "é")
         assert (looks >= least, phone.field, phone.current) == (True, "é", LATIN)
 
 

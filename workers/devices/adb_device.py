@@ -20,7 +20,7 @@ from distrl.workers.devices.adb import AdbClient, Deadline, brief, repeated
 from distrl.workers.devices.apps import ASK_S, FLAGS, in_front, is_secure
 from distrl.workers.devices.console import LOAD_S, SAVE_S, Console
 from distrl.workers.devices.device import Key, Screen
-from distrl.workers.devices.errors import BlankFrame, DeviceError, OutputInvalid, ServiceRejected
+from distrl.workers.devices.errors import BlankFrame, DeviceError, NonZeroExit, OutputInvalid, ServiceRejected
 from distrl.workers.devices.screen import Frame, Frames
 from distrl.workers.devices.typing_text import INPUT_S
 
@@ -178,22 +178,21 @@ class AdbDevice:
         self._input(f"keyevent {_KEYCODES[Key(key)]}")
 
     def open_app(self, name: str) -> bool:
-        """Brings the app of this name to the front, as a launcher does it. False if there is none."""
+        """Brings the app of this name to the front, as a launcher does it.
+
+        False if there is none, or Android does not start it: the agent chose it, and the device is well.
+        """
         found = apps.components(self.client.shell(apps.LAUNCHABLE, LAUNCH_S, reads=True).text)
         package = apps.find(name, found)
         if package is None:
             return False
         logical = self.client.display.logical
         launch = _LAUNCH if logical is None else f"{_LAUNCH} --display {logical}"
-        started = self.client.act(f"{launch} -n {shlex.quote(found[package])}", LAUNCH_S)
-        if _REFUSED.search(started.said):
-            raise OutputInvalid(
-                f"{package} was not started: {brief(started.said)}.",
-                "See the output of Android.",
-                serial=self.serial,
-                evidence=started.said,
-            )
-        return True
+        try:
+            started = self.client.act(f"{launch} -n {shlex.quote(found[package])}", LAUNCH_S)
+        except NonZeroExit:
+            return False
+        return not _REFUSED.search(started.said)
 
     def _input(self, gesture: str, lasts_s: float = 0.0) -> None:
         self.client.act(f"{self.client.display.input} {gesture}", INPUT_S + lasts_s)

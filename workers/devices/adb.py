@@ -400,7 +400,7 @@ class AdbClient:
 
         `check` is called before each try; it raises when waiting is in vain. Raises the last try's error.
         """
-        deadline, tries = self._deadline(timeout_s, "a working shell"), 0
+        deadline, tries = self._deadline(timeout_s, "`true` in its shell"), 0
         last: DeviceError = deadline.timeout()
         while deadline.left > _POLL_S:
             patience_s = _TRY_S[min(tries, len(_TRY_S) - 1)]

@@ -398,7 +398,7 @@ class AdbClient:
     def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
         """Waits until the device answers its shell, reconnecting to it if it stays silent.
 
-        `check` is called before each try; it raises when waiting is in vain. Raises the last try's error.
+        `check` is called before each try; it raises when waiting is in vain. Raises the last refusal.
         """
         deadline, tries = self._deadline(timeout_s, "`true` in its shell"), 0
         last: DeviceError = deadline.timeout()
@@ -410,7 +410,6 @@ class AdbClient:
                 self.check("true", min(patience_s, deadline.remaining()))
                 return
             except DeviceTimeout:
-                last = deadline.timeout()
                 # A connection from before a snapshot stays silent for ever.
                 with contextlib.suppress(TransportError, ServiceRejected):  # it is reconnecting already
                     self.reconnect(min(STATE_S, deadline.remaining()))

@@ -242,7 +242,7 @@ def test_the_state_is_the_servers_word(state: str, error: type[DeviceError] | No
 
 def test_a_wait_in_vain_says_what_the_device_lacks() -> None:
     with fake_server(phone=FakeDevice("unauthorized")) as server, pytest.raises(DeviceUnauthorized):
-        client_of(server).wait_ready(SOON_S)
+        client_of(server).wait_ready(1.0)
 
 
 HUNG_S, LONGER_S = 0.5, 2.0

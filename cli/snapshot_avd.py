@@ -228,11 +228,11 @@ def delete(
             "name either a SNAPSHOT or --whole-avd.", "See `distrl snapshot-avd delete --help`."
         )
     store = AvdStore()
-    one = store.get(avd)
     if snapshot is None:
-        store.delete(avd)
+        store.delete(avd)  # also one that cannot be used
         typer.echo(f"Deleted the AVD {avd}.")
         return
+    one = store.get(avd)
     snapshots.get_snapshot(one, snapshot, snapshots.NOTHING_TO_DELETE)
     there = running_from(one)
     if there is None:

@@ -76,8 +76,8 @@ class AvdMembers(RealMembers):
     the AVD. `snapshot` is the snapshot from which episodes start; null means a cold boot. `sdk` is the
     directory of the Android SDK, by default that of ANDROID_HOME, ANDROID_SDK_ROOT or the emulator on the
     PATH. `avd_home` is the directory of the AVDs, by default that of the emulator's environment variables.
-    `options` are added to the emulator's command line. `boot_s` is the longest time of a cold boot, in
-    seconds.
+    `options` are added to the emulator's command line. `boot_s` is the longest time of a boot or a start from
+    the snapshot, in seconds.
     """
 
     kind: Literal["avd"]

@@ -20,7 +20,7 @@ from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import AvdStore
 from distrl.workers.devices.console import require_name
-from distrl.workers.devices.emulator import GPU, EmulatorOptions, last_complaint, session
+from distrl.workers.devices.emulator import BOOT_S, GPU, EmulatorOptions, last_complaint, session
 from distrl.workers.devices.errors import EmulatorError, NonZeroExit, ResetFailed
 from distrl.workers.devices.sdk import find_sdk
 from distrl.workers.devices.snapshots import Snapshotter
@@ -87,7 +87,7 @@ def emulator_of(
         options,
         server,
         console_port=port,
-        boot_s=boot_s,
+        boot_s=boot_s or BOOT_S,
         must_run=must_run,
         note=steps.begin,
     )

@@ -95,8 +95,10 @@ def test_list_says_why_an_avd_cannot_be_used(made: Result, world: EmulatorWorld)
         (line,) = (line for line in run("list").stdout.splitlines() if line.startswith("broken"))
         assert "names no directory" in line
         assert "names no directory" in error_of(run("clone", "broken", "copy"))
+        assert run("delete", "broken", "--whole-avd").exit_code == 0
+        assert not ini.exists()
     finally:
-        ini.unlink()
+        ini.unlink(missing_ok=True)
     assert "letters, digits, dots, hyphens and underscores" in error_of(run("clone", "pixel", "my pixel"))
 
 

@@ -21,6 +21,8 @@ class ShellPhone:
 
     serial: str = "PHONE1"
     front: str = HOME
+    home: str = HOME
+    dialog: str = ""
     awake: bool = False
     locked: bool = True
     has_pin: bool = False
@@ -79,6 +81,11 @@ class ShellPhone:
     def _cmd_statusbar(self, what: str) -> str:
         return ""
 
+    def _am_broadcast(self, *words: str) -> str:
+        assert words == ("-a", "android.intent.action.CLOSE_SYSTEM_DIALOGS", ">/dev/null", "2>&1", "&")
+        self.dialog = ""
+        return ""
+
     def _am_force_stop(self, package: str) -> str:
         self.stopped.append(package)
         return ""
@@ -129,7 +136,7 @@ class ShellPhone:
         return f"  mCallState={2 if self.in_call else 0}"
 
     def _cmd_package(self, *words: str) -> str:
-        return f"priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true\n{HOME}"
+        return f"priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true\n{self.home}"
 
     def _df__k(self, path: str) -> str:
         used = 50_000_000 - self.free_kib

@@ -70,7 +70,6 @@ _REASONS: tuple[tuple[str, type[DeviceError], str], ...] = (
     ("offline", DeviceOffline, "Reconnect or restart the device."),
     ("detached", DeviceOffline, "Attach it again with `adb attach`."),
     ("not found", DeviceNotFound, _COMPARE),
-    ("no devices", DeviceNotFound, _COMPARE),
 )
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _HEADER = struct.Struct("<BI")
@@ -97,20 +96,19 @@ class Deadline:
         """Seconds left, 0 when it is over."""
         return max(0.0, self._end - time.monotonic())
 
-    def remaining(self, evidence: str = "") -> float:
+    def remaining(self) -> float:
         """Seconds left, for a socket or a wait. Raises DeviceTimeout if there are none."""
         left = self.left
         if not left:
-            raise self.timeout(evidence)
+            raise self.timeout()
         return left
 
-    def timeout(self, evidence: str = "") -> DeviceTimeout:
+    def timeout(self) -> DeviceTimeout:
         """The error that says this deadline passed."""
         return DeviceTimeout(
             f"no answer to {self.what or 'a call'} within {self.seconds:g} s.",
             "If the device stays silent, reconnect or restart it.",
             serial=self.serial,
-            evidence=evidence,
         )
 
 
@@ -391,39 +389,34 @@ class AdbClient:
         require_input(result, self.serial)
         return self._checked(command, result)
 
-    def exec_out(self, command: str, timeout_s: float, reads: bool = False) -> bytes:
+    def exec_out(self, command: str, timeout_s: float) -> bytes:
         """What `command` prints, byte for byte, without its exit status. Truncation is not detected here."""
         deadline = self._deadline(timeout_s, f"exec {brief(command)!r}")
-
-        def once() -> bytes:
-            with self._opened(f"exec:{command}", deadline) as connection:
-                return b"".join(iter(connection.read, b""))
-
-        return repeated(once, deadline, self.sleep) if reads else once()
+        with self._opened(f"exec:{command}", deadline) as connection:
+            return b"".join(iter(connection.read, b""))
 
     def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
         """Waits until the device answers its shell, reconnecting to it if it stays silent.
 
-        `check` is called before each try; it raises when waiting is in vain.
+        `check` is called before each try; it raises when waiting is in vain. Raises the last refusal.
         """
-        deadline = self._deadline(timeout_s, "a working shell")
-        last, tries = "", 0
-        while True:
+        deadline, tries = self._deadline(timeout_s, "`true` in its shell"), 0
+        last: DeviceError = deadline.timeout()
+        while deadline.left > _POLL_S:
             patience_s = _TRY_S[min(tries, len(_TRY_S) - 1)]
             tries += 1
             check()
             try:
-                if self.shell("true", min(patience_s, deadline.remaining(last))).status == 0:
-                    return
-                last = "a shell in which `true` fails"
-            except DeviceTimeout as error:
-                last = str(error)
+                self.check("true", min(patience_s, deadline.remaining()))
+                return
+            except DeviceTimeout:
                 # A connection from before a snapshot stays silent for ever.
                 with contextlib.suppress(TransportError, ServiceRejected):  # it is reconnecting already
                     self.reconnect(min(STATE_S, deadline.remaining()))
-            except (TransportError, ServiceRejected, OutputInvalid) as error:
-                last = str(error)
-            self.sleep(min(_POLL_S, deadline.remaining(last)))
+            except DeviceError as error:
+                last = error
+            self.sleep(min(_POLL_S, deadline.left))
+        raise last
 
     def _ask(self, what: str, timeout_s: float) -> str:
         with Connection(self.port, self._deadline(timeout_s, what)) as connection:

@@ -12,29 +12,25 @@ import contextlib
 import logging
 import re
 import shlex
-import time
-from collections.abc import Callable
 
 from PIL import Image
 
 from distrl.workers.devices import apps, typing_text
 from distrl.workers.devices.adb import AdbClient, Deadline, brief, repeated
-from distrl.workers.devices.apps import FLAGS, in_front, is_secure
+from distrl.workers.devices.apps import ASK_S, FLAGS, in_front, is_secure
 from distrl.workers.devices.console import LOAD_S, SAVE_S, Console
 from distrl.workers.devices.device import Key, Screen
-from distrl.workers.devices.errors import BlankFrame, DeviceError, OutputInvalid, ServiceRejected
+from distrl.workers.devices.errors import BlankFrame, DeviceError, NonZeroExit, OutputInvalid, ServiceRejected
 from distrl.workers.devices.screen import Frame, Frames
+from distrl.workers.devices.typing_text import INPUT_S
 
 _log = logging.getLogger(__name__)
 
-INPUT_S = 5.0
-"""Time for one input, besides the gesture's own."""
 LAUNCH_S = 10.0
 SCREENSHOT_S = 10.0
 HIERARCHY_S = 20.0
 IDLE_S = 12.0
 """What uiautomator takes to give up a screen that never stands still: 10 s, and its own start."""
-ASK_S = 5.0
 LONG_PRESS_MS = 800
 """How long a long press lasts: Android takes 500 ms for one, and slow devices need some more."""
 DOUBLE_TAP_GAP_S = 0.12
@@ -52,9 +48,8 @@ _HIERARCHY = f"rm -f {_WINDOW_FILE}; uiautomator dump {_WINDOW_FILE} >&2 && cat 
 class AdbDevice:
     """One device behind an adb server."""
 
-    def __init__(self, client: AdbClient, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, client: AdbClient) -> None:
         self.client = client
-        self._sleep = sleep
         self._frames = Frames(client.serial)
         self._size: tuple[int, int] | None = None
         self._simulated: bool | None = None
@@ -122,7 +117,7 @@ class AdbDevice:
             return self._frames.judge(data, lambda: self._is_secure(deadline.remaining()))
 
         try:
-            frame = repeated(once, deadline, self._sleep)
+            frame = repeated(once, deadline, self.client.sleep)
         except BlankFrame as error:
             raise self._explained(error) from error
         self._size = frame.size
@@ -176,29 +171,28 @@ class AdbDevice:
 
     def type_text(self, text: str) -> None:
         """Text into the focused field; a line break is the enter key. Raises Untypable as `type_text`."""
-        typing_text.type_text(self.client, text, self._sleep)
+        typing_text.type_text(self.client, text)
 
     def key(self, key: Key) -> None:
         """Presses a key."""
         self._input(f"keyevent {_KEYCODES[Key(key)]}")
 
     def open_app(self, name: str) -> bool:
-        """Brings the app of this name to the front, as a launcher does it. False if there is none."""
+        """Brings the app of this name to the front, as a launcher does it.
+
+        False if there is none, or Android does not start it: the agent chose it, and the device is well.
+        """
         found = apps.components(self.client.shell(apps.LAUNCHABLE, LAUNCH_S, reads=True).text)
         package = apps.find(name, found)
         if package is None:
             return False
         logical = self.client.display.logical
         launch = _LAUNCH if logical is None else f"{_LAUNCH} --display {logical}"
-        started = self.client.act(f"{launch} -n {shlex.quote(found[package])}", LAUNCH_S)
-        if _REFUSED.search(started.said):
-            raise OutputInvalid(
-                f"{package} was not started: {brief(started.said)}.",
-                "See the output of Android.",
-                serial=self.serial,
-                evidence=started.said,
-            )
-        return True
+        try:
+            started = self.client.act(f"{launch} -n {shlex.quote(found[package])}", LAUNCH_S)
+        except NonZeroExit:
+            return False
+        return not _REFUSED.search(started.said)
 
     def _input(self, gesture: str, lasts_s: float = 0.0) -> None:
         self.client.act(f"{self.client.display.input} {gesture}", INPUT_S + lasts_s)
@@ -209,7 +203,7 @@ class AdbDevice:
         Raises OutputInvalid if uiautomator makes none, e.g. because the screen never stands still.
         """
         deadline = Deadline(HIERARCHY_S, "the hierarchy", self.serial)
-        return repeated(lambda: self._hierarchy(deadline.remaining()), deadline, self._sleep, IDLE_S)
+        return repeated(lambda: self._hierarchy(deadline.remaining()), deadline, self.client.sleep, IDLE_S)
 
     def _hierarchy(self, timeout_s: float) -> str:
         result = self.client.shell(_HIERARCHY, timeout_s)

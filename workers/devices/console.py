@@ -29,7 +29,6 @@ LOAD_S, SAVE_S = 60.0, 120.0
 TOKEN = Path("~/.emulator_console_auth_token")
 """Where the emulator keeps the secret of its console."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_MAX_REPLY = 2**20
 UNLOADABLE = (
     "Use the emulator version, GPU mode, cores, memory and feature flags that it was made with, or make it "
     "again with `distrl snapshot-avd create`."
@@ -184,7 +183,5 @@ class _Lines:
             if not part:
                 raise self.connection.broken("the console hung up after " + repr(self._inbox[-100:]))
             self._inbox += part
-            if len(self._inbox) > _MAX_REPLY:
-                raise self.connection.broken(f"an answer of more than {_MAX_REPLY} bytes")
         line, _, self._inbox = self._inbox.partition(b"\n")
         return line.decode("utf-8", "replace").rstrip("\r")

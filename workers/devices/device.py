@@ -72,7 +72,7 @@ class Device(Protocol):
         """Brings the app of this name to the front; see `distrl.workers.devices.apps`.
 
         Returns:
-            Whether there is one; else nothing happens.
+            Whether there is one that starts; else nothing happens.
         """
 
     def hierarchy(self) -> str:

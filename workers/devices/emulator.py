@@ -60,8 +60,8 @@ GPU = "swiftshader_indirect"
 """The GPU mode for machines without a GPU; a snapshot loads only under the mode it was saved with."""
 LEAST_FREE_BYTES = 64 * 2**20
 """Free space below which no emulator is started. Emulators themselves refuse with less than about 2 GB."""
-COLD_S, SNAPSHOT_S = 180.0, 60.0
-"""Longest time for a boot, and for a start from a snapshot."""
+BOOT_S = 180.0
+"""Longest time for a boot or a start from a snapshot, by default."""
 _CALL_S, _SCREENSHOT_S = 5.0, 10.0
 _POLL_S = 0.25
 _SLOW = "See the emulator's log; a slow machine needs more time: --boot-timeout, or boot_s."
@@ -196,16 +196,15 @@ class EmulatorProcess:
                 evidence=self.log.tail(),
             )
 
-    def wait_booted(self, client: AdbClient, timeout_s: float | None = None) -> None:
-        """Waits until Android can be used, by default 180 s, from a snapshot 60 s.
+    def wait_booted(self, client: AdbClient, timeout_s: float = BOOT_S) -> None:
+        """Waits until Android can be used.
 
         Raises:
             BootTimeout: If it is not ready in time, with the end of its log.
             EmulatorError: If it ends or its log reports a failure.
         """
-        patience_s = timeout_s or (SNAPSHOT_S if self.options.snapshot else COLD_S)
         try:
-            wait_booted(client, patience_s, self.check)
+            wait_booted(client, timeout_s, self.check)
         except BootTimeout as error:
             error.evidence = f"{error.evidence}\n{self.log.tail()}"
             raise
@@ -312,7 +311,7 @@ def session(
     server: AdbServer,
     *,
     console_port: int | None = None,
-    boot_s: float | None = None,
+    boot_s: float = BOOT_S,
     must_run: bool = False,
     note: Callable[[str], object] = lambda text: None,
 ) -> Iterator[Snapshotter]:
@@ -324,7 +323,7 @@ def session(
         server.ensure_running()
         there = running_from(avd)
         if there is not None:
-            yield _attached(there, sdk, avd, server, console_port, boot_s or COLD_S)
+            yield _attached(there, sdk, avd, server, console_port, boot_s)
             return
         if must_run:
             raise DeviceNotFound(

@@ -20,19 +20,20 @@ from pathlib import Path
 from distrl.configs.devices import AdbMembers, AvdMembers, PhoneMembers
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.user_errors import read_fields
-from distrl.workers.devices.adb import AdbClient, Display
+from distrl.workers.devices.adb import AdbClient, Deadline, Display
 from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import Avd, AvdStore, clone
 from distrl.workers.devices.claims import CONSOLE_PORTS, Claims, Ports, claim_ports
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.device import Device
-from distrl.workers.devices.emulator import GPU, SNAPSHOT_S, EmulatorOptions, EmulatorProcess, wait_booted
+from distrl.workers.devices.emulator import GPU, EmulatorOptions, EmulatorProcess, wait_booted
 from distrl.workers.devices.errors import (
     BlankFrame,
     DeviceDisconnected,
     EmulatorError,
     EmulatorExited,
+    NotReady,
     PortInUse,
     TransportError,
 )
@@ -43,8 +44,10 @@ from distrl.workers.devices.sdk import find_sdk
 from distrl.workers.devices.snapshots import get_snapshot
 from distrl.workers.devices.table import RecoveryStep
 
-OPEN_S = 60.0
-"""Longest opening: the server's start, a connection, a screenshot, a key and another screenshot."""
+BOOT_S = 60.0
+"""How long a device that boots may still take: adb lists it long before Android can be used."""
+OPEN_S = BOOT_S + 60.0
+"""Longest opening: the server's start, a connection, a boot, a screenshot, a key and another screenshot."""
 WAKE_S, WAIT_S = 5.0, 5.0
 PROBE_S = 4.0
 """Shorter than the pool's limit, so that the device's own error is reported."""
@@ -93,8 +96,15 @@ class AdbMember:
         self._client = AdbClient(serial, server.port, display=display)
 
     def open(self) -> Device:
-        """The device, after it has shown its screen."""
+        """The device, after it has booted and shown its screen."""
         connect(self.id, self._server)
+        deadline = Deadline(BOOT_S)
+        while self._client.check("getprop sys.boot_completed", WAIT_S, reads=True).text.strip() != "1":
+            if not deadline.left:
+                raise NotReady(
+                    f"it has not booted after {BOOT_S:g} s.", "Look at its screen.", serial=self.id
+                )
+            time.sleep(LOOK_S)
         return looked_at(device_of(self._client))
 
     def probe(self) -> None:
@@ -125,6 +135,7 @@ class AdbMember:
         """Nothing is held: the device was started elsewhere."""
 
     def _reset(self, recipe: Recipe) -> None:
+        connect(self.id, self._server)
         cook = Cook(self._client, recipe)
         cook.apply()
         cook.verify()
@@ -180,11 +191,12 @@ def mild_steps(client: AdbClient, server: AdbServer) -> list[RecoveryStep]:
 
     def reconnect() -> None:
         client.reconnect()
+        connect(client.serial, server)  # the server forgets what is off the network for a minute
         client.wait_ready(SETTLE_S)
 
     return [
         RecoveryStep("wait", wait, SERVER_START_S + CONNECT_S + WAIT_S),
-        RecoveryStep("reconnect", reconnect, SETTLE_S + WAIT_S),
+        RecoveryStep("reconnect", reconnect, SERVER_START_S + CONNECT_S + SETTLE_S + WAIT_S),
     ]
 
 
@@ -222,7 +234,7 @@ class AvdMember:
         self.claim = f"avd-{self.id}"
         self.options = env_options(part)
         launch_s = STAGGER_S + STOP_S + TERM_S + CLONE_S
-        self.open_limit_s = max(part.boot_s, SNAPSHOT_S) + part.count * launch_s
+        self.open_limit_s = part.boot_s + part.count * launch_s
         self._part, self._server, self._launch_lock = part, server, launch
         self._sdk = find_sdk(part.sdk)
         self._store = AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None)
@@ -293,7 +305,7 @@ class AvdMember:
             process = self._launch(snapshot)
             time.sleep(STAGGER_S)
         try:
-            process.wait_booted(self._client(), None if snapshot else self._part.boot_s)
+            process.wait_booted(self._client(), self._part.boot_s)
         except EnvError as error:
             self._stop(CLOSE_S)
             if isinstance(error, PortInUse):

@@ -36,6 +36,10 @@ _LOCK_COMMAND = (
     "dumpsys window | grep -E 'mDreamingLockscreen=|mShowingLockscreen='"
 )
 
+_CLOSE_DIALOGS = "am broadcast -a android.intent.action.CLOSE_SYSTEM_DIALOGS >/dev/null 2>&1 &"
+"""Closes the dialogs of apps that crashed or do not respond, which the home key leaves; not awaited, because
+such an app may hold it up."""
+
 
 def _known_zone(name: str) -> str:
     known = zoneinfo.available_timezones()
@@ -97,7 +101,6 @@ class Cook:
     ) -> None:
         self._shell, self._recipe = shell, recipe
         self._clock, self._sleep = clock, sleep
-        self._home: str | None = None
 
     def apply(self) -> None:
         """All steps, in their order. Raises ResetFailed if one did not do what it should."""
@@ -114,7 +117,7 @@ class Cook:
         if commands := [*self._put_commands()]:
             self._shell.shell("; ".join(commands), ASK_S, reads=True)  # twice has the effect of once
         if self._recipe.home:
-            self._shell.shell("cmd statusbar collapse", ASK_S, reads=True)
+            self._shell.shell(f"cmd statusbar collapse; {_CLOSE_DIALOGS}", ASK_S, reads=True)
             self._press("KEYCODE_HOME")
 
     def _wake(self) -> None:
@@ -223,9 +226,9 @@ class Cook:
     def _is_at_home(self) -> Wrong | None:
         if not self._recipe.home:
             return None
-        self._home = self._home or home_package(self._shell)
-        front = in_front(self._shell)
-        if front and front[0].package == self._home:
+        front, home = in_front(self._shell), home_package(self._shell)
+        # The settings app stands in until a phone that boots can read its storage.
+        if front and front[0].package == home and not front[0].activity.endswith(".FallbackHome"):
             return None
         shown = str(front[0]) if front else "nothing"
         return f"{shown} is in front, not the home screen.", "Close what covers it; add it to `force_stop`."

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from distrl.core.user_errors import first_problem
 from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.avd import Avd, disk_usage
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import (
@@ -27,7 +28,6 @@ from distrl.workers.devices.errors import (
     SnapshotMissing,
 )
 from distrl.workers.devices.processes import write_whole
-from distrl.workers.devices.screen import Frames
 
 FILE = "distrl-manifest.json"
 _CALL_S, _PACKAGES_S = 5.0, 30.0
@@ -267,7 +267,7 @@ class Snapshotter:
             raise OutputInvalid(message, "Is it Android?", serial=client.serial)
         listed = self._read("pm list packages -3 --show-versioncode", _PACKAGES_S)
         density = _DENSITY.search(self._read("wm density"))
-        frame = Frames(client.serial).judge(client.exec_out("screencap -p", 10.0, reads=True))
+        width, height = AdbDevice(client).screenshot().size
         return Manifest(
             created=time.time(),
             api_level=int(level),
@@ -276,8 +276,8 @@ class Snapshotter:
             emulator=self.emulator,
             apps={package: int(version) for package, version in _PACKAGE.findall(listed)},
             density=int(density[1]) if density else 0,
-            width=frame.size[0],
-            height=frame.size[1],
+            width=width,
+            height=height,
             hardware=hardware_of(self.avd.config(), self.options),
         )
 

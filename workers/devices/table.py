@@ -404,8 +404,6 @@ class SlotTable:
         slot.device, slot.generation = device, slot.generation + 1
         slot.last_ok = slot.last_used = now
         slot.fault = None
-        if slot.tracked and slot.listed is None:
-            slot.listed = ONLINE  # it answers: the list is out of date, and reports it if it disappears again
         if slot.circuit.is_open(now):
             slot.circuit.close()
         self._to(slot, SlotState.READY, "it works")

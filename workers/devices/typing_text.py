@@ -10,13 +10,13 @@ device's shell; none reaches a shell of this machine.
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import shlex
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from distrl.workers.devices.adb import AdbClient, Deadline
-from distrl.workers.devices.errors import ActionOutcomeUnknown, DeviceError, Untypable
+from distrl.workers.devices.errors import DeviceError, Untypable
 
 KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 """The input method that types text beyond ASCII."""
@@ -32,7 +32,7 @@ _ENTER = "keyevent 66"
 _METHODS = "ime list -a -s && echo = && settings get secure default_input_method"
 
 
-def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> None:
+def type_text(client: AdbClient, text: str) -> None:
     """Types `text`; nothing if it goes beyond ASCII and the device has no ADBKeyboard (Untypable)."""
     clean = _typable(text)
     if clean.isascii():
@@ -40,15 +40,14 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
             client.act(command, INPUT_S + _CHARACTER_S * len(command))
         return
     former = _choose_keyboard(client)
-    if former != KEYBOARD:
-        _wait_bound(client, sleep)
     try:
+        if former != KEYBOARD:
+            _wait_bound(client)
         for command in _broadcasts(clean, client.display.input):
             client.act(command, INPUT_S)
-    except ActionOutcomeUnknown:
-        raise  # the device is gone or hangs; what brings it back puts everything back
     except DeviceError:
-        _restore_keyboard(client, former)
+        with contextlib.suppress(DeviceError):  # it may be gone; one that is only slow would keep ADBKeyboard
+            _restore_keyboard(client, former)
         raise
     _restore_keyboard(client, former)
 
@@ -102,7 +101,7 @@ def _restore_keyboard(client: AdbClient, former: str) -> None:
         client.check(f"ime set {shlex.quote(former)}", _READ_S, reads=True)
 
 
-def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> None:
+def _wait_bound(client: AdbClient) -> None:
     """Waits until the input method listens: earlier broadcasts are lost, and Android does not report that.
 
     After `_BOUND_S` it is assumed to: beside a hardware keyboard Android shows no other, and dumps differ.
@@ -115,4 +114,4 @@ def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> None:
         # Where no field is focused that does not happen, and there is nothing to type into either.
         if is_bound and ("mInputShown=false" not in dump or "mServedView=null" in dump):
             return
-        sleep(min(_LOOK_S, left))
+        client.sleep(min(_LOOK_S, left))

@@ -49,12 +49,16 @@ SWIPE_MS = 500
 DEADLINES_S = {
     "describe": 600.0,
     "attach": 300.0,
+    "setup": 1800.0,
     "reset": 300.0,
     "step": 90.0,
     "score": 120.0,
     "close": 180.0,
 }
-"""How long the package may take for each operation; past it its process is ended."""
+"""How long the package may take for each operation; past it its process is ended.
+
+"setup" is `attach` with the installation of its apps: two dozen, which it downloads, installs and starts.
+"""
 
 EXIT_S = 10.0  # how long the child may take to end after it has closed its device
 MAX_BYTES = 256 * 2**20  # largest answer; a raw screenshot of 1440x3200 has 14 MiB
@@ -169,7 +173,7 @@ class WorldProcess:
             TaskError: There is no such task.
             EnvError: The package or the device failed, or the child did not answer.
         """
-        seconds = DEADLINES_S[operation]
+        seconds = DEADLINES_S["setup" if arguments.get("setup") else operation]
         end = time.monotonic() + seconds
         # Reading has no deadline of its own, and an answer may come in part. Reading ends with the child.
         timer = threading.Timer(seconds, self.kill)

@@ -160,7 +160,7 @@ def test_a_refused_service_is_told_from_a_device_that_goes_away() -> None:
     device = FakeDevice()
     with fake_server(phone=device) as server:
         with pytest.raises(ServiceRejected):
-            client_of(server).exec_out("ls", PLENTY_S, reads=True)
+            client_of(server).shell("ls", PLENTY_S, reads=True)
         assert len(device.asked) == 1  # what cannot pass is not tried again
 
         def leave(service: str, peer: Peer) -> None:
@@ -238,6 +238,11 @@ def test_the_state_is_the_servers_word(state: str, error: type[DeviceError] | No
                 client_of(server).state()
         with pytest.raises(DeviceNotFound):
             AdbClient("nobody", server.port).state()
+
+
+def test_a_wait_in_vain_says_what_the_device_lacks() -> None:
+    with fake_server(phone=FakeDevice("unauthorized")) as server, pytest.raises(DeviceUnauthorized):
+        client_of(server).wait_ready(1.0)
 
 
 HUNG_S, LONGER_S = 0.5, 2.0

@@ -10,6 +10,7 @@ from typing import Any
 import adb_programs
 import pytest
 import sim_phones
+from adb_server_fake import FakeDevice, fake_server, runs
 from waiting import until
 
 from distrl.configs.devices import PhoneMembers
@@ -20,7 +21,7 @@ from distrl.workers.devices import adb, members, table
 from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, ShellResult
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.adb_server import AdbServer
-from distrl.workers.devices.errors import BlankFrame, DeviceError, DeviceNotFound
+from distrl.workers.devices.errors import BlankFrame, DeviceError, DeviceNotFound, FrameTruncated, NotReady
 from distrl.workers.devices.members import AdbMember
 from distrl.workers.devices.pool import DevicePool, make_pool
 from distrl.workers.devices.table import Health, SlotState
@@ -157,6 +158,16 @@ def test_a_device_on_the_network_is_connected_to_again_and_again(world: World) -
     until(answers, "a screenshot by way of the new server", DEADLINE_S, details=pool.line)
 
 
+@pytest.mark.parametrize("step", ["reconnect", "reset"])
+def test_a_repair_may_begin_with_any_step_of_a_phone_on_the_network(world: World, step: str) -> None:
+    """That of a second fault does. After a minute off the network the server has forgotten the phone."""
+    (phone,) = world.stack.enter_context(sim_phones.phones(1))
+    recipe = {"min_free_mib": 0}
+    member = phone_member(f"127.0.0.1:{phone.adb_port}", world.port, recipe=recipe)
+    next(one for one in member.ladder() if one.name == step).run()
+    member.probe()
+
+
 def phone_member(serial: str, port: int, **fields: Any) -> AdbMember:
     return AdbMember(serial, PhoneMembers(kind="phone", serials=[serial], **fields), AdbServer(port=port))
 
@@ -177,6 +188,26 @@ def test_every_step_of_a_phone_s_ladder_works(world: World) -> None:
     careful = phone_member(phone.serial, world.port, recipe={"ready_s": 300.0}).ladder()
     assert [step.name for step in careful] == ["wait", "reconnect", "reset"]
     assert careful[2].limit_s > 300.0, "resetting waits until the phone is ready"
+
+
+def test_a_device_that_boots_is_opened_when_it_has_booted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shell answers, and its screen shows the boot animation."""
+    monkeypatch.setattr(members, "LOOK_S", 0.0)
+    looks: list[str] = []
+
+    def answer(command: str) -> bytes:
+        looks.append(command)
+        return b"1\n" if looks.count(command) > 3 else b"\n"
+
+    with fake_server(phone=FakeDevice(serve=runs(answer))) as server:
+        member = phone_member("phone", server.port)
+        with pytest.raises(FrameTruncated):  # this one has no screen
+            member.open()
+        assert looks[:5] == [*["getprop sys.boot_completed"] * 4, "screencap -p"]
+        looks.clear()
+        monkeypatch.setattr(members, "BOOT_S", 0.0)
+        with pytest.raises(NotReady, match="it has not booted"):
+            member.open()
 
 
 def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.MonkeyPatch) -> None:

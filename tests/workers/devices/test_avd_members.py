@@ -200,6 +200,20 @@ def test_a_pool_that_closes_while_an_emulator_starts_leaves_none(
     assert pids() == []
 
 
+@pytest.mark.parametrize("snapshot", ["clean", None])
+def test_every_start_may_take_as_long_as_the_configuration_says(
+    world: World, monkeypatch: pytest.MonkeyPatch, snapshot: str | None
+) -> None:
+    """It is the remedy for a start that took too long."""
+    waits: list[float] = []
+    monkeypatch.setattr(EmulatorProcess, "start", lambda process: None)
+    monkeypatch.setattr(EmulatorProcess, "wait_booted", lambda process, client, most_s: waits.append(most_s))
+    member = make_member(world, boot_s=600.0)
+    member._start(snapshot)
+    member.close()
+    assert waits == [600.0]
+
+
 def make_member(world: World, **fields: object) -> AvdMember:
     part = AvdMembers.model_validate({"kind": "avd", "avd": "pixel", **world.place, **fields})
     member = AvdMember(part, 0, AdbServer(port=world.port), threading.Lock())

@@ -27,7 +27,11 @@ def ready(phone: ShellPhone, **fields: Any) -> list[float]:
 
 
 def test_a_recipe_brings_a_sleeping_phone_to_its_start_state() -> None:
-    phone = ShellPhone(front="com.shop/.Main", settings={"system/font_scale": "1.3", "secure/x": "1"})
+    phone = ShellPhone(
+        front="com.shop/.Main",
+        dialog="Application Not Responding: com.shop",
+        settings={"system/font_scale": "1.3", "secure/x": "1"},
+    )
     fields = {
         "force_stop": ["com.shop", "com.mail"],
         "clear": ["com.shop"],
@@ -35,7 +39,7 @@ def test_a_recipe_brings_a_sleeping_phone_to_its_start_state() -> None:
         "time_zone": "Europe/Berlin",
     }
     Cook(phone, Recipe.model_validate(fields)).apply()
-    assert (phone.awake, phone.locked, phone.front) == (True, False, HOME)
+    assert (phone.awake, phone.locked, phone.front, phone.dialog) == (True, False, HOME, "")
     assert (phone.stopped, phone.cleared) == (["com.shop", "com.mail"], ["com.shop"])
     assert phone.settings == {
         **STILL,
@@ -120,6 +124,22 @@ def test_what_comes_late_is_waited_for_and_an_episode_may_start_elsewhere() -> N
     Cook(phone, Recipe.model_validate({"home": False})).apply()
     assert phone.front == "com.shop/.Main"
     assert ready(phone, ready_s=5.0, home=False) == [0.5, 0.5, 0.5]
+
+
+def test_the_stand_in_of_a_phone_that_boots_is_not_its_home_screen() -> None:
+    class Booting(ShellPhone):
+        looks = 0
+
+        def _dumpsys_activity(self, what: str) -> str:
+            self.looks += 1
+            self.front = self.home = "com.android.settings/.FallbackHome" if self.looks < 5 else HOME
+            return super()._dumpsys_activity(what)
+
+    phone = Booting(awake=True, locked=False)
+    cook = Cook(phone, Recipe(keep_awake=False, animations_off=False), sleep=lambda seconds: None)
+    for _ in range(2):
+        cook.verify()
+        assert phone.front == HOME
 
 
 def test_what_is_in_front() -> None:

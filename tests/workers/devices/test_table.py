@@ -247,6 +247,21 @@ def test_a_device_that_faulted_and_went_is_waited_for_first(world: SlotWorld) ->
     assert slot.state is SlotState.ABSENT  # without a fault at once
 
 
+def test_a_device_that_goes_while_it_is_opened_is_opened_again_as_soon_as_it_is_back(
+    world: SlotWorld,
+) -> None:
+    """Its last answer and the server's list come at the same time."""
+    slot = world.add("a", tracked=True)
+    world.table.listed("a", "device")
+    job = world.job(slot, "open")
+    world.table.listed("a", None)
+    assert world.table.opened(job, SimDevice())
+    world.use(slot, FAULT)
+    world.give_up(slot)
+    world.table.listed("a", "device")
+    world.open(slot)
+
+
 @pytest.mark.parametrize("listed", ["offline", "unauthorized"])
 def test_an_idle_device_that_goes_offline_is_repaired_and_tried_again_as_soon_as_it_is_online(
     world: SlotWorld, listed: str

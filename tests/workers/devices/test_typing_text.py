@@ -8,17 +8,22 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from adb_server_fake import FakeAdbServer, FakeDevice, fake_server, runs
+from adb_server_fake import FakeAdbServer, FakeDevice, Peer, fake_server, runs
 from adb_world import AdbWorld, adb_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import MAX_TEXT, focus, show
-from distrl.workers.devices import typing_text
+from distrl.workers.devices import adb, typing_text
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_device import EmulatorDevice
-from distrl.workers.devices.errors import ActionOutcomeUnknown, NonZeroExit, ServiceRejected
+from distrl.workers.devices.errors import (
+    ActionOutcomeUnknown,
+    DeviceDisconnected,
+    NonZeroExit,
+    ServiceRejected,
+)
 from distrl.workers.devices.typing_text import KEYBOARD, MAX_CHUNK, type_text
 
 LATIN = "com.android.inputmethod.latin/.LatinIME"
@@ -98,7 +103,7 @@ def server() -> Iterator[FakeAdbServer]:
 
 def types(server: FakeAdbServer, phone: Phone, text: str) -> None:
     server.devices["phone"].serve = runs(phone.run)
-    type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
+    type_text(AdbClient("phone", server.port, sleep=lambda seconds: None), text)
 
 
 @settings(max_examples=100, deadline=None)
@@ -167,7 +172,7 @@ def test_the_keyboard_is_waited_for_until_it_is_shown_but_not_for_ever(
             return said.encode(), b"", 0
 
         server.devices["phone"].serve = runs(run)
-        type_text(AdbClient("phone", server.port), "é", sleep=lambda seconds: None)
+        type_text(AdbClient("phone", server.port, sleep=lambda seconds: None), "é")
         assert (looks >= least, phone.field, phone.current) == (True, "é", LATIN)
 
 
@@ -179,15 +184,34 @@ def test_a_failed_broadcast_still_gives_the_keyboard_back(server: FakeAdbServer)
     assert phone.current == LATIN
 
 
+@pytest.mark.parametrize("broken", ["am broadcast", "dumpsys input_method"])
+def test_a_device_that_answers_too_late_does_not_keep_the_keyboard(
+    server: FakeAdbServer, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """No reset of a phone would put the former one back."""
+    monkeypatch.setattr(adb, "RETRY_AFTER_S", ())
+    phone = Phone()
+
+    def serve(service: str, peer: Peer) -> None:
+        if broken in service:
+            raise ConnectionError
+        runs(phone.run)(service, peer)
+
+    server.devices["phone"].serve = serve
+    with pytest.raises(ActionOutcomeUnknown if "am" in broken else DeviceDisconnected):
+        type_text(AdbClient("phone", server.port), "é")
+    assert phone.current == LATIN
+
+
 def test_text_cut_off_in_between_is_not_typed_again(server: FakeAdbServer) -> None:
     phone = Phone()
     device = server.devices["phone"]
     del device.asked[:]
 
-    def serve(service: str, peer: object) -> None:
+    def serve(service: str, peer: Peer) -> None:
         if "text two" in service:
             raise ConnectionError
-        runs(phone.run)(service, peer)  # type: ignore[arg-type]
+        runs(phone.run)(service, peer)
 
     device.serve = serve
     with pytest.raises(ActionOutcomeUnknown):

@@ -229,6 +229,16 @@ def test_a_package_that_hangs_dies_or_fails_is_the_devices_fault(
     make().reset(counter())
 
 
+def test_the_installation_of_the_apps_may_take_longer(
+    make: Make, emulators: Emulators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEADLINES_S, "attach", 0.0)
+    make(setup=True)
+    assert "setup apps=True freeze=True" in emulators.events()
+    with pytest.raises(EnvError, match="did not finish attach in 0 s"):
+        make(devices=[{"console": 5556}])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -158,7 +158,7 @@ ACT = {"v": PROTOCOL_VERSION, "type": "act-request", "id": "a", "messages": []}
         ({"v": PROTOCOL_VERSION, "type": "ack"}, "malformed"),
         ({**ACK, "trajectory_id": 7}, "malformed"),
         ({1: 2}, "malformed"),
-        ({**ACT, "sampling": {"max_new_tokens": 2**20 + 1}}, "limit"),
+        ({**ACT, "sampling": {"max_new_tokens": 2**17 + 1}}, "limit"),
         ([1, 2], "malformed"),
         (7, "malformed"),
     ],

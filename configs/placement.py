@@ -77,8 +77,7 @@ class WorkersPlacement(RolePlacement):
     def _the_bounds_fit(self) -> WorkersPlacement:
         given = [number for number in (self.min, self.count, self.max) if number is not None]
         if given != sorted(given):
-            numbers = ", ".join(map(str, given))
-            raise ValueError(f"min, count and max must not decrease, and those set are {numbers}")
+            raise ValueError(f"min, count and max must not decrease, but those set are {given}; correct one")
         return self
 
 

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.policies.base import Critic, Policy, States
-from distrl.core.policies.sampling import MASKED
 
 MAX_STEPS = 64
 MAX_ACTION_TOKENS = 64
@@ -126,7 +125,7 @@ class AttentionCritic(FeatureCritic):
         scores = self.weigh(hidden)
         if aim is not None:
             scores = scores + hidden @ aim.transpose(1, 2)
-        scores = scores.masked_fill(mask[..., None] == 0, MASKED)  # finite even for a prompt without a token
+        scores = scores.masked_fill(mask[..., None] == 0, -1e30)  # finite: a prompt may have no token
         pooled: Tensor = scores.softmax(dim=1).transpose(1, 2) @ self.read(hidden)
         return pooled.flatten(1)
 

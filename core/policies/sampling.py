@@ -34,8 +34,7 @@ def token_log_probs(logits: Tensor, allowed: Tensor, temperature: Tensor) -> Ten
     Args:
         logits: [B, ..., V].
         allowed: Broadcastable to `logits`, bool.
-        temperature: [B]; 0 (greedy) counts as 1, and less than 0.01, as in vLLM, as 0.01: logits that are
-            divided by much less leave what a float32 holds.
+        temperature: [B]; 0 (greedy) counts as 1, and others below 0.01 as 0.01: quotients stay finite.
     """
     shape = (-1,) + (1,) * (logits.dim() - 1)
     divisor = temperature.where(temperature > 0, 1.0).clamp(min=0.01).to(logits.device)

@@ -31,8 +31,7 @@ class T5Decoding:
         attention = decoder.block[0].layer[0].SelfAttention
         self._shape = (len(states), attention.n_heads, 1, attention.key_value_proj_dim)
         self._embed = decoder.embed_tokens.weight
-        # By distance: for all pairs of places it would be as large as `num_tokens` squared.
-        self._bias = attention.compute_bias(num_tokens, 1).transpose(2, 3)
+        self._bias = attention.compute_bias(num_tokens, 1).transpose(2, 3)  # by distance, not by pair
         self._norm = _norm(decoder.final_layer_norm)
         hidden = torch.zeros(mask.shape, dtype=states.dtype, device=states.device)
         self._mask = hidden.masked_fill_(mask == 0, torch.finfo(states.dtype).min)[:, None, None]

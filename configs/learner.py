@@ -242,10 +242,10 @@ class LearnerConfig(RanksConfig):
     demonstrations: DemonstrationConfig = DemonstrationConfig()
     replay: ReplayConfig = ReplayConfig()
     mismatch: MismatchConfig = MismatchConfig()
-    temperature: Positive = 1.0
+    temperature: Annotated[float, Field(ge=0.01, allow_inf_nan=False)] = 1.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
-    max_new_tokens: Count = 32
+    max_new_tokens: Annotated[int, Field(ge=1, le=2**17)] = 32
     time_limit: Literal["fails", "cut"] = "fails"
     task_sampling: Literal["uniform", "weighted"] = "uniform"
     episodes: Count = 2000

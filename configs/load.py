@@ -229,7 +229,8 @@ def find_modules(config: Config, directory: Path) -> Config:
     `modules_dir` is taken if it is set, a relative one as seen from `directory`, else `directory` itself. The
     result has it absolute, unless `config` names no module outside of distrl.
     """
-    parts = (config.env, config.agent, config.policy, config.judge, config.learner.algorithm)
+    agents = (config.agent, config.evaluate.prompted.agent)
+    parts = (config.env, *agents, config.policy, config.judge, config.learner.algorithm)
     if ":" not in config.tasks.suite and not any(getattr(one, "import_path", None) for one in parts):
         return config
     place = (directory / Path(config.modules_dir or ".").expanduser()).resolve()

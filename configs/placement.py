@@ -75,8 +75,9 @@ class WorkersPlacement(RolePlacement):
 
     @model_validator(mode="after")
     def _the_bounds_fit(self) -> WorkersPlacement:
-        if self.count is not None and not (self.min or 0) <= self.count <= (self.max or self.count):
-            raise ValueError(f"count {self.count} is not between min {self.min} and max {self.max}")
+        given = [number for number in (self.min, self.count, self.max) if number is not None]
+        if given != sorted(given):
+            raise ValueError(f"min, count and max must not decrease, but those set are {given}; correct one")
         return self
 
 

@@ -69,7 +69,7 @@ def _frame(data: bytes, action: ActionRecord | None) -> Image.Image | None:
                 return None
             wide = min(2 * HEIGHT, max(1, width * HEIGHT // height))
             frame: Image.Image = image.convert("RGB").resize((wide, HEIGHT))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except (OSError, ValueError, SyntaxError, AssertionError, Image.DecompressionBombError):
         return None
     for point in (action.point, action.to) if action is not None else ():
         if point is not None:

@@ -114,10 +114,9 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
         words = text.decode("utf-8", "replace")
         return " ".join((words.replace(secret, "***") if secret else words).split())[:200]
 
-    request = urllib.request.Request(
-        url, body, {"Content-Type": "application/json", **headers}, method="POST"
-    )
+    every = {"Content-Type": "application/json", **headers}
     try:
+        request = urllib.request.Request(url, body, every, method="POST")
         with _OPENER.open(request, timeout=timeout_s) as reply:
             data = _read(reply)
     except urllib.error.HTTPError as error:
@@ -127,8 +126,10 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
                 said += part
         detail = f"{error.url} answers {error.code}: {quoted(said) or error.reason}."
         raise PostFailed(error.code, detail, retry_after(error.headers.get("Retry-After"))) from None
-    except (OSError, UnicodeError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise PostFailed(0, f"{url} does not answer: {getattr(error, 'reason', error)}.") from None
+    except ValueError:  # whose text may show the key
+        raise PostFailed(400, f"{url}: the URL or the key contains invalid characters.") from None
     try:
         return json.loads(data)
     except (ValueError, RecursionError):  # the second: brackets without end

@@ -455,7 +455,7 @@ class _Gatekeeper:
             public = zmq.utils.z85.encode(request[6]).decode("ascii")
             try:
                 client = self._security.find_client(public)
-            except SecurityError as error:
+            except (SecurityError, OSError) as error:
                 _log.error("the allow-list cannot be read, so no client is admitted: %s", error)
                 return [b"1.0", request_id, b"300", b"try again", b"", b""]  # to "400" it gives up for good
             if client is not None:

@@ -131,7 +131,7 @@ class Sampling(Record):
     temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     top_k: int = Field(0, ge=0)
-    max_new_tokens: int = Field(32, ge=1)
+    max_new_tokens: int = Field(32, ge=1, le=2**17)
     top_logprobs: int = Field(0, ge=0, le=20, exclude=True)  # for HTTP clients; neither sent nor stored
 
 

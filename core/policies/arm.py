@@ -314,8 +314,7 @@ class ArmPolicy(Policy):
         if prompts[0].motion is not None:
             return self._score_world(prompts, completions, mask)
         states = self._forward(batch)
-        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-        log_probs = token_log_probs(self._logits(states), _ALL, effective)[:, : completions.shape[1]]
+        log_probs = token_log_probs(self._logits(states), _ALL, temperature)[:, : completions.shape[1]]
         chosen = log_probs.gather(2, (completions % self.config.bins)[..., None]).squeeze(2)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         zero = torch.zeros_like(chosen)

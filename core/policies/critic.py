@@ -125,7 +125,7 @@ class AttentionCritic(FeatureCritic):
         scores = self.weigh(hidden)
         if aim is not None:
             scores = scores + hidden @ aim.transpose(1, 2)
-        scores = scores.masked_fill(mask[..., None] == 0, float("-inf"))
+        scores = scores.masked_fill(mask[..., None] == 0, -1e30)  # finite: a prompt may have no token
         pooled: Tensor = scores.softmax(dim=1).transpose(1, 2) @ self.read(hidden)
         return pooled.flatten(1)
 

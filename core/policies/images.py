@@ -41,7 +41,7 @@ def opened(data: bytes) -> Iterator[Image.Image]:
                     "Send smaller screenshots.",
                 )
             yield image
-    except UnidentifiedImageError as error:  # its own text names an object of Python's
+    except (UnidentifiedImageError, AssertionError) as error:  # whose texts tell a user nothing
         raise PolicyError("These bytes are not a readable image.", SEND) from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise PolicyError(f"These bytes are not a readable image: {error}.", SEND) from error

@@ -485,7 +485,6 @@ class ReaderPolicy(Policy):
     ) -> TokenScores:
         """One pass over each group of prompts, and one over all tokens of their answers."""
         logprobs, entropy = (torch.zeros(mask.shape, device=self.device) for _ in range(2))
-        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
         parts = []
         for rows, readings in self._groups(batch):
             states, places = self._encode(readings)
@@ -493,7 +492,7 @@ class ReaderPolicy(Policy):
             logits, allowed = self._logits(states, readings, self._before(completions[rows, :-1]))
             real = mask[rows].nonzero(as_tuple=True)
             tokens = (rows[real[0]], real[1])
-            log_probs = token_log_probs(logits[real], allowed[real], effective[tokens[0]])
+            log_probs = token_log_probs(logits[real], allowed[real], temperature[tokens[0]])
             logprobs = logprobs.index_put(tokens, log_probs.gather(1, completions[tokens][:, None])[:, 0])
             entropy = entropy.index_put(tokens, -(log_probs.exp() * log_probs).sum(-1))
         return TokenScores(logprobs, entropy, _joined(parts))

@@ -24,8 +24,8 @@ entropies are made of them, it takes five times that."""
 
 
 def sampling_temperature(sampling: Sequence[Sampling], device: torch.device) -> Tensor:
-    """[B] temperatures of the distributions whose log-probabilities are reported; greedy (0) counts as 1."""
-    return torch.tensor([s.temperature or 1.0 for s in sampling], dtype=torch.float32, device=device)
+    """[B] temperatures, 0 where the most probable token is taken."""
+    return torch.tensor([s.temperature for s in sampling], dtype=torch.float32, device=device)
 
 
 def token_log_probs(logits: Tensor, allowed: Tensor, temperature: Tensor) -> Tensor:
@@ -34,10 +34,11 @@ def token_log_probs(logits: Tensor, allowed: Tensor, temperature: Tensor) -> Ten
     Args:
         logits: [B, ..., V].
         allowed: Broadcastable to `logits`, bool.
-        temperature: [B], above 0.
+        temperature: [B]; 0 (greedy) counts as 1, and others below 0.01 as 0.01: quotients stay finite.
     """
     shape = (-1,) + (1,) * (logits.dim() - 1)
-    scaled = logits.float() / temperature.to(logits.device).view(shape)
+    divisor = temperature.where(temperature > 0, 1.0).clamp(min=0.01).to(logits.device)
+    scaled = logits.float() / divisor.view(shape)
     return torch.where(allowed, scaled, MASKED).log_softmax(-1)
 
 
@@ -69,7 +70,6 @@ def score_tokens(
     """
     logits = output.forward
     real = mask.nonzero(as_tuple=True)
-    effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
     size = max(1, (max_logits or MAX_LOGITS) // allowed.shape[-1])
 
     def piece(states: Tensor, columns: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ def score_tokens(
         return chosen, -(log_probs.exp() * log_probs).sum(-1)
 
     def scored(hidden: Tensor) -> tuple[Tensor, Tensor]:
-        columns = (hidden, completions[real], effective[real[0]])
+        columns = (hidden, completions[real], temperature[real[0]])
         split = (column.split(size) for column in columns)  # type: ignore[no-untyped-call]
         pieces = list(zip(*split, strict=True))
         if len(pieces) > 1 and torch.is_grad_enabled():

@@ -31,7 +31,7 @@ class T5Decoding:
         attention = decoder.block[0].layer[0].SelfAttention
         self._shape = (len(states), attention.n_heads, 1, attention.key_value_proj_dim)
         self._embed = decoder.embed_tokens.weight
-        self._bias = attention.compute_bias(num_tokens, num_tokens)
+        self._bias = attention.compute_bias(num_tokens, 1).transpose(2, 3)  # by distance, not by pair
         self._norm = _norm(decoder.final_layer_norm)
         hidden = torch.zeros(mask.shape, dtype=states.dtype, device=states.device)
         self._mask = hidden.masked_fill_(mask == 0, torch.finfo(states.dtype).min)[:, None, None]
@@ -42,7 +42,7 @@ class T5Decoding:
         """[N, d] from the last token of each row, [N]; asked once for each position, in order."""
         place = self._num_written
         self._num_written += 1
-        bias = self._bias[:, :, place : place + 1, : place + 1]
+        bias = self._bias[..., : place + 1].flip(-1)
         hidden = F.embedding(last, self._embed)
         for block in self._blocks:
             hidden = block(hidden, place, bias, self._mask)

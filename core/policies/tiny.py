@@ -192,8 +192,7 @@ class TinyPolicy(Policy):
             use_cache=False,
         )
         logits = self._logits(out.last_hidden_state, self._pointers(states, batch), batch)
-        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-        log_probs = token_log_probs(logits, self._allowed_after(previous), effective)
+        log_probs = token_log_probs(logits, self._allowed_after(previous), temperature)
         chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         zero = torch.zeros_like(chosen)

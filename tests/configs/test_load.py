@@ -147,6 +147,7 @@ def _restored_path(monkeypatch: pytest.MonkeyPatch) -> None:
         "agent: {import_path: 'mine:Agent'}",
         "judge: {import_path: 'mine:Judge'}",
         "tasks: {suite: 'mine:tasks'}",
+        "evaluate: {prompted: {agent: {import_path: 'mine:Agent'}}}",
     ],
 )
 def test_own_modules_are_beside_the_file_and_the_run_remembers_where(

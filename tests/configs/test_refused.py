@@ -149,6 +149,10 @@ REFUSED: list[tuple[list[str], str]] = [
     ),
     (["devices.pool=[{kind: avd, avd: p}, {kind: avd, avd: p}]"], "an AVD is listed twice"),
     (["worker.barrier=true", "devices.pool=[{kind: sim}]"], "barrier does not work with devices.pool"),
+    (["learner.temperature=0.001"], "`learner.temperature` is 0.001, expected greater than or equal to 0.01"),
+    # placement
+    (["placement.workers={min: 4, max: 2}"], "must not decrease, but those set are [4, 2]"),
+    (["placement.workers={count: 1, min: 2}"], "those set are [2, 1]"),
     # continuous control
     (["learner.algorithm=appo"], "needs env.kind=gym, but env.kind is phone"),
     (["env.kind=gym"], "env.kind=gym is for continuous control"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 from PIL import Image
+from policy_fakes import png_without_palette
 
 from distrl.core.filmstrip import HEIGHT, filmstrip
 from distrl.core.types import ActionRecord, Observation, Outcome, Task, TimeStep, Trajectory
@@ -48,6 +49,7 @@ def test_bytes_that_are_no_screenshot_cost_only_their_screen() -> None:
     strip = filmstrip(one, {**images, "blue": images["blue"][:60]})
     assert strip is not None
     assert strip.width < HEIGHT
+    assert strip == filmstrip(one, {**images, "blue": png_without_palette((100, 200))})
     wide = filmstrip(one, {"green": png("green", (4000, 2))})
     assert wide is not None
     assert wide.width < 3 * HEIGHT

@@ -144,6 +144,7 @@ def test_a_damaged_message_decodes_or_is_refused(name, value, data):
 
 
 ACK = {"v": PROTOCOL_VERSION, "type": "ack", "trajectory_id": "t"}
+ACT = {"v": PROTOCOL_VERSION, "type": "act-request", "id": "a", "messages": []}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,7 @@ ACK = {"v": PROTOCOL_VERSION, "type": "ack", "trajectory_id": "t"}
         ({"v": PROTOCOL_VERSION, "type": "ack"}, "malformed"),
         ({**ACK, "trajectory_id": 7}, "malformed"),
         ({1: 2}, "malformed"),
+        ({**ACT, "sampling": {"max_new_tokens": 2**17 + 1}}, "limit"),
         ([1, 2], "malformed"),
         (7, "malformed"),
     ],

@@ -1,6 +1,7 @@
 """Keys in files, and who gets in."""
 
 import contextlib
+import errno
 import os
 import stat
 
@@ -123,17 +124,20 @@ def test_nobody_gets_in_when_the_allow_list_is_broken(keys, server):
     assert not gets_an_answer(server, security)
 
 
+@pytest.mark.parametrize("error", [SecurityError("broken"), OSError(errno.ESTALE, "Stale file handle")])
 def test_who_came_while_the_allow_list_was_broken_gets_in_once_it_is_mended(
-    keys, server, caplog, monkeypatch
+    keys, server, caplog, monkeypatch, error
 ):
     monkeypatch.setattr(sockets, "HANDSHAKE_MS", 300)
-    listed = keys / "allowed" / "client.pub"
-    whole = listed.read_text()
-    listed.write_text("nonsense")
+
+    def fail(keys_dir):
+        raise error
+
     with Wire(load_security(keys)) as wire:
-        client = wire.connect_dealer(server.endpoint)
-        until(lambda: "the allow-list cannot be read" in caplog.text)
-        listed.write_text(whole)
+        with monkeypatch.context() as broken:
+            broken.setattr("distrl.core.security.list_allowed", fail)
+            client = wire.connect_dealer(server.endpoint)
+            until(lambda: "the allow-list cannot be read" in caplog.text)
         client.send(StatusRequest(), timeout_s=20.0)
         assert isinstance(server.recv(20.0).message, StatusRequest)
 

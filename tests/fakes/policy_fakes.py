@@ -30,6 +30,14 @@ def png(seed: int, size: tuple[int, int] = (54, 120)) -> bytes:
     return out.getvalue()
 
 
+def png_without_palette(size: tuple[int, int]) -> bytes:
+    """A picture of a palette's colours without the palette, at which Pillow fails by an assertion."""
+    out = io.BytesIO()
+    Image.new("P", size).save(out, "PNG", transparency=0)
+    data, name = out.getvalue(), out.getvalue().index(b"PLTE")
+    return data[: name - 4] + data[name + 8 + int.from_bytes(data[name - 4 : name]) :]
+
+
 def padded(generated: Sequence[Generated]) -> tuple[Tensor, Tensor, Tensor]:
     """Completions, mask and sampled log-probabilities, [B, L] each."""
     import torch

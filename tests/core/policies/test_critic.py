@@ -91,6 +91,19 @@ def test_padding_and_far_steps(make, states) -> None:
     torch.testing.assert_close(critic.values(states, T([3, 63])), before)
 
 
+def test_a_prompt_without_a_token_has_a_value_too(make, states) -> None:
+    """Workers may send one: a batch whose loss is not finite would be skipped, and ten of them end a run."""
+    critic = shaken(make())
+    alone = States(states.hidden, states.mask * T([[1], [0]]))
+    in_a_sequence = States(states.hidden[:1], states.mask[:1], T([0, 0]), T([4, 0]))
+    for some in (alone, in_a_sequence):
+        values = critic.values(some, T([0, 0]))
+        values.sum().backward()
+        assert values.isfinite().all()
+        assert all(x.grad.isfinite().all() for x in critic.parameters() if x.grad is not None)
+        torch.testing.assert_close(values[0], critic.values(states, T([0, 0]))[0])
+
+
 def test_no_gradient_reaches_the_policy(make, states) -> None:
     critic = shaken(make(q=True))
     tokens, mask = T([[4], [5]]), T([[True], [True]])

@@ -46,6 +46,16 @@ def test_sampling_follows_the_distribution_and_never_takes_a_masked_token() -> N
     assert abs(float(counts[2]) - 0.8) < 0.02
 
 
+def test_no_temperature_makes_a_masked_token_probable_or_a_number_infinite() -> None:
+    logits, allowed = torch.tensor([[-8.0, -9.0, 0.0]]).repeat(3, 1), torch.tensor([True, True, False])
+    for temperature in (1e-46, 1e-38, 1e-31, 1e39):
+        log_probs = token_log_probs(logits, allowed, torch.tensor([temperature] * 3))
+        assert not log_probs[:, :2].isnan().any()
+        tokens, chosen, _ = choose(log_probs, [Sampling(temperature=temperature)] * 3, None)
+        assert (tokens < 2).all()
+        assert (chosen > -20).all()
+
+
 class Output(torch.nn.Linear):
     """An output layer that notes how many logits it makes at a time."""
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from policy_fakes import chat, check_agreement, padded, png, swap
+from policy_fakes import chat, check_agreement, padded, png, png_without_palette, swap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from distrl.configs.policy import TinyConfig
 from distrl.core import policies
@@ -40,6 +41,22 @@ def test_sampled_and_scored_log_probabilities_agree(
     check_agreement(policy, batch, TEMPERATURES, (32, 5, 32, 32, 1))
     swap(policy)
     check_agreement(policy, batch, TEMPERATURES, (32, 5, 32, 32, 1))
+
+
+def test_a_request_for_many_tokens_takes_no_more_than_its_keys_and_values(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
+    policy, sizes = make_policy(), []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            result = func(*args, **(kwargs or {}))
+            sizes.append(result.numel() if isinstance(result, torch.Tensor) else 0)
+            return result
+
+    with Watch():
+        policy.generate(make_batch(policy, GOALS[:1]), [Sampling(temperature=0.0, max_new_tokens=2000)])
+    assert max(sizes) <= 2000 * policy.state_size
 
 
 def test_padding_and_company_do_not_change_a_score(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
@@ -175,8 +192,9 @@ def test_prompts_that_do_not_fit_are_refused(make_policy: MakePolicy) -> None:
         policy.prompt_ids((ChatMessage(role="user", parts=(TextPart(text="red"),)),))
     with pytest.raises(PolicyError, match="not a readable image"):
         policy.image(png(0)[:50])
-    with pytest.raises(PolicyError, match=r"^These bytes are not a readable image\. Send"):
-        policy.image(b"hello")
+    for data in (b"hello", png_without_palette((9, 9))):
+        with pytest.raises(PolicyError, match=r"^These bytes are not a readable image\. Send"):
+            policy.image(data)
     assert policy.image(png(0)).shape == (3, 56, 40)
 
 

@@ -196,9 +196,6 @@ def row_of(packed: Packed) -> Row:
     """The row of a stored trajectory, without what may still change; an error if it cannot be read."""
     trajectory, low, high = light(packed.body)
     one = episode_result(trajectory)
-    if trajectory.verdict is not None:  # the judge's word counts here, as it did in training
-        solved = trajectory.outcome is Outcome.SUCCESS
-        one = one.model_copy(update={"success": solved, "mode": None if solved else one.mode})
     return {
         "seq": packed.seq,
         "id": one.trajectory_id,

@@ -12,9 +12,11 @@ from episode_factory import make_episode, make_task
 from distrl.configs.schema import WorkerConfig
 from distrl.core.errors import StoreError
 from distrl.core.messages import Lease
+from distrl.core.packing import check_trajectory
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory, Verdict
 from distrl.evaluator.failure_modes import FailureMode
+from distrl.evaluator.report.viewer import stored_view
 from distrl.evaluator.stores import ENDINGS, Filters, StoredEpisodes, drawn, ending, find_token_names
 from distrl.evaluator.suites import load_suite
 from distrl.workers.agents.elements import ElementsAgent
@@ -75,6 +77,22 @@ def test_what_an_evaluation_wrote_of_an_episode_counts(stored: StoredEpisodes, t
     assert found(stored, mode=FailureMode.STUCK) == [said.trajectory_id]
     assert said.trajectory_id not in found(stored, success=True)
     assert stored.one(said.trajectory_id).result == said
+
+
+def test_a_judge_s_verdict_counts_where_there_is_no_ground_truth(tmp_path: Path) -> None:
+    trajectory, images = make_episode(success=False)
+    verdict = Verdict(success=True, score=1.0, reason="Yes.", judge="vlm")
+    said = {"verdict": verdict, "success": 1.0, "outcome": Outcome.SUCCESS}
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    store.add(trajectory.model_copy(update=said), images)
+    store.close()
+    stored = StoredEpisodes(tmp_path)
+    assert found(stored, success=True) == [trajectory.id]
+    (one,) = stored.find()
+    assert one.result.mode is None
+    view = stored_view(one, 10)
+    assert (view.verdict, view.reason) == ("solved", "Yes.")
+    stored.close()
 
 
 def test_a_prefix_finds_one_trajectory(stored: StoredEpisodes) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from distrl.core.actions import Action
 from distrl.core.errors import StoreError, TaskError
 from distrl.core.store import TrajectoryStore
@@ -99,7 +101,7 @@ class Found:
 def drawn(trajectory: Trajectory) -> dict[str, bytes]:
     """The screenshots of an episode that was recorded without, by digest: a simulated phone plays it again.
 
-    They end where the phone lists other elements than the record.
+    They end where the phone lists other elements than the record, or where it cannot do what the record says.
     """
     steps, last = trajectory.steps, [trajectory.final] if trajectory.final else []
     if not steps or steps[0].observation.width != BLANK[0]:
@@ -115,7 +117,7 @@ def drawn(trajectory: Trajectory) -> dict[str, bytes]:
             found[seen.image] = encode(frame.image, "jpeg")
             if place < len(steps):
                 frame = env.step(Action(**steps[place].action.model_dump())).frame
-    except TaskError:  # the task of another environment
+    except (TaskError, ValidationError):  # the task of another environment, or an action without its point
         pass
     return found
 

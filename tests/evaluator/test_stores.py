@@ -144,6 +144,10 @@ def test_an_episode_without_pictures_is_drawn_as_it_would_have_been_until_its_re
     steps = (first, second.model_copy(update={"observation": changed}), *rest)
     other = blank.model_copy(update={"steps": steps})
     assert list(drawn(other).values()) == pictures[:1]
+    tap = first.model_copy(update={"action": ActionRecord(kind="tap")})
+    nowhere = blank.model_copy(update={"steps": (tap, *blank.steps[1:])})
+    assert check_trajectory(nowhere) == ""
+    assert list(drawn(nowhere).values()) == pictures[:1], "a tap without a point, as any worker may send it"
 
 
 def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Stub:
         self.now, self.curves = make_snapshot(num_slots), make_metrics()
         if harm:
             self.now["run"]["name"] = harm
+            self.now["devices"]["pool"][0]["state"] = "constructor"
             for slot in self.now["slots"]:
                 slot["goal"] = slot["worker"] = harm
         dashboard: Any = self

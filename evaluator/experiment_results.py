@@ -431,9 +431,8 @@ def chosen_arms(sweep: Sweep, results: Sequence[RunResult]) -> dict[str, str]:
     }
 
 
-def gate_lines(sweep: Sweep, results: Sequence[RunResult]) -> list[str]:
-    """Whether each gate of the sweep holds, over the finished runs of the chosen arms."""
-    chosen = chosen_arms(sweep, results)
+def gate_lines(sweep: Sweep, results: Sequence[RunResult], chosen: Mapping[str, str]) -> list[str]:
+    """Whether each gate of the sweep holds, over the finished runs among `results` of the chosen arms."""
     found = []
     for name, gate in sweep.gates.items():
         of = {r.seed: r for r in results if r.is_finished and r.arm == chosen.get(gate.arm)}
@@ -487,6 +486,8 @@ def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary]) -> Block:
     """One row per arm, and the meaning of the columns."""
     number = percent if is_share(sweep.metric) else _plain
     text = f"{sweep.metric}: mean over seeds ± 95% t-interval. Area: mean of {sweep.curve} over the run."
+    if sweep.tune is not None:
+        text += f" Seeds that chose {sweep.tune.key} are left out: {', '.join(map(str, sweep.tune.seeds))}."
     header, level = ["arm", "seeds", "before", "after", "gain", "area"], ""
     if sweep.threshold is not None:
         level = f"{100 * sweep.threshold:.0f}%" if is_share(sweep.curve) else short_number(sweep.threshold)
@@ -514,9 +515,11 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     known.update()
     results = known.results()
     chosen, families = chosen_arms(sweep, results), sweep.families()
+    if sweep.tune is not None:  # the runs by which a value was chosen would flatter it
+        results = [r for r in results if r.seed not in sweep.tune.seeds or families[r.arm] not in chosen]
     arms = summarise_arms(results, [arm for arm in sweep.arms if chosen.get(families[arm], arm) == arm])
     block = sweep_block(sweep, arms)
-    gates = gate_lines(sweep, results)
+    gates = gate_lines(sweep, results, chosen)
     block = replace(block, text="\n\n".join([block.text, *gates]))
     data = {name: getattr(sweep, name) for name in ("name", "metric", "curve", "threshold")}
     data |= {"arms": [arm.model_dump(mode="json") for arm in arms], **known.data()}

@@ -360,7 +360,16 @@ def test_the_tuned_value_is_that_with_the_largest_area(tmp_path) -> None:
     assert chosen_arms(sweep, results) == {"one": "one,lr=0.002"}
     block, _ = write_sweep(sweep)
     assert [row[0] for row in block.rows] == ["one,lr=0.002", "two,lr=0.001", "two,lr=0.002"]
+    assert block.rows[0][1:6] == ["0/2", "–", "–", "–", "–"], "the seed that chose it does not count"
+    make_run(runs["one,lr=0.002", 1], 2, 6, [0.2, 0.8])
+    for rate, curve in (("0.001", [0.2, 0.4]), ("0.002", [0.2, 0.8])):
+        make_run(runs[f"two,lr={rate}", 0], 2, 1, curve)
+    make_run(runs["two,lr=0.002", 1], 2, 4, [0.2, 0.8])
+    block, _ = write_sweep(sweep)
+    assert [row[3] for row in block.rows] == ["60.0%", "40.0%"]
     assert block.rows[0][5] == "50.0%"  # the area of a line from 0.2 to 0.8
+    assert "Seeds that chose learner.optim.lr are left out: 0." in block.text
+    assert "(test/success of one less that of two, least 0.15): 0.2, holds." in block.text
 
 
 def test_gates_say_whether_they_hold(tmp_path) -> None:

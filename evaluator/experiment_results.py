@@ -327,7 +327,7 @@ def check_metric(sweep: Sweep) -> None:
 
 
 class Mean(Record):
-    """A mean over seeds; its interval is unknown for a single one."""
+    """A mean over seeds; its interval is unknown for a single one, and where all are equal."""
 
     value: float
     interval: Interval | None = None
@@ -561,7 +561,7 @@ def draw_mean(
     if not points:
         return
     axis.plot([x for x, _ in points], [m.value for _, m in points], style, color=colour, lw=1.8, label=label)
-    bounds = [(x, mean.interval.low, mean.interval.high) for x, mean in points if mean.interval]
+    bounds = [(x, m.value - (m.half or 0.0), m.value + (m.half or 0.0)) for x, m in points if m.n > 1]
     if bounds:
         xs, low, high = zip(*bounds, strict=True)
         axis.fill_between(xs, low, high, color=colour, alpha=0.12, lw=0)

@@ -121,7 +121,7 @@ def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key,
             first, last = ([e for e in one.episodes if e.seed == seed] for one in (before, result))
             if (pair := compare_pairs(first, last)) is not None:
                 seeds[seed] = pair.gain
-        interval = t_interval(list(seeds.values()), -1.0, 1.0) if len(set(seeds.values())) > 1 else None
+        interval = t_interval(list(seeds.values()), -1.0, 1.0)
         found[key] = Gain(over, pairs, seeds, interval)
     return found
 

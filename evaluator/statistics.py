@@ -90,13 +90,13 @@ class EpisodeResult(Record):
 
 
 class Repeats(Record):
-    """A success rate over repetitions, with the 95% t-interval of the mean, clipped to [0, 1]."""
+    """A success rate over repetitions, with the 95% `t_interval` of the mean, clipped to [0, 1]."""
 
     seeds: tuple[int, ...]
     rates: tuple[Number, ...]
     mean: Number
     sd: Number
-    interval: Interval
+    interval: Interval | None
 
 
 class Summary(Record):
@@ -221,10 +221,11 @@ def _t_inside(t: float, freedom: int) -> float:
 def t_interval(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Interval | None:
     """The 95% interval of the mean of independent values, such as one per seed: mean ± t s / √n.
 
-    It assumes nearly normal values, and is clipped to [low, high]. None for fewer than two.
+    It assumes nearly normal values, and is clipped to [low, high]. None if all are equal, or there is only
+    one: then nothing is known of their spread.
     """
     n = len(values)
-    if n < 2:
+    if len(set(values)) < 2:
         return None
     mean, half = fmean(values), t_quantile(n - 1) * stdev(values) / math.sqrt(n)
     return Interval(low=max(low, mean - half), high=min(high, mean + half))
@@ -295,11 +296,8 @@ def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
     if len(seeds) < 2:
         return None
     rates = [fmean(e.success for e in counted if e.seed == seed) for seed in seeds]
-    interval = t_interval(rates, 0.0, 1.0)
-    assert interval is not None  # there are several
-    return Repeats(
-        seeds=tuple(seeds), rates=tuple(rates), mean=fmean(rates), sd=stdev(rates), interval=interval
-    )
+    mean, sd, interval = fmean(rates), stdev(rates), t_interval(rates, 0.0, 1.0)
+    return Repeats(seeds=tuple(seeds), rates=tuple(rates), mean=mean, sd=sd, interval=interval)
 
 
 def effective_trials(tasks: Iterable[Collection[float]]) -> float:

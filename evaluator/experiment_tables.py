@@ -51,6 +51,7 @@ class CellResult:
             "interval": overall.interval.model_dump(),
             "episodes": overall.episodes,
             "faulted": len(self.result.faulted),
+            "unjudged": self.result.num_unjudged,
             "levels": {level: found.success_rate for level, found in self.result.levels.items()},
             "step_ratio": overall.step_ratio,
             "failure_modes": {mode.value: count for mode, count in overall.modes.items()},
@@ -210,12 +211,14 @@ def _success(
 
 
 def _lacking(spec: Experiment, found: CellResult) -> str:
-    """In brackets the missing seeds and the episodes that faulted; "" without any."""
+    """In brackets the missing seeds and the episodes that do not count; "" without any."""
     parts = []
     if len(found.seeds) < len(spec.seeds or ()):
         parts.append(f"{len(found.seeds)} of {len(spec.seeds or ())} seeds")
-    if found.result.faulted:
-        parts.append(f"n = {found.result.overall.episodes}, {len(found.result.faulted)} faulted")
+    others = {"faulted": len(found.result.faulted), "unjudged": found.result.num_unjudged}
+    if any(others.values()):
+        counts = [f"{n} {what}" for what, n in others.items() if n]
+        parts.append(f"n = {found.result.overall.episodes}, {', '.join(counts)}")
     return f" ({'; '.join(parts)})" if parts else ""
 
 

@@ -138,8 +138,7 @@ class RunResult(Record):
         """The mean of the curve over its time; None if it has no two points."""
         if len(self.curve) < 2 or self.curve[-1][0] <= self.curve[0][0]:
             return None
-        pairs = itertools.pairwise(self.curve)
-        whole = math.fsum((b - a) * (x + y) / 2 for (a, x), (b, y) in pairs)
+        whole = math.fsum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(self.curve))
         return whole / (self.curve[-1][0] - self.curve[0][0])
 
 
@@ -522,8 +521,7 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     gates = gate_lines(sweep, results, chosen)
     block = replace(block, text="\n\n".join([block.text, *gates]))
     data = {name: getattr(sweep, name) for name in ("name", "metric", "curve", "threshold")}
-    data |= {"arms": [arm.model_dump(mode="json") for arm in arms], **known.data()}
-    data["gates"] = gates
+    data |= {"arms": [arm.model_dump(mode="json") for arm in arms], "gates": gates, **known.data()}
     sweep.directory.mkdir(parents=True, exist_ok=True)
     write_atomically(sweep.directory / TABLE_FILE, as_markdown([block]))
     write_atomically(sweep.directory / JSON_FILE, json.dumps(data, indent=1))

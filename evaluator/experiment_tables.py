@@ -104,7 +104,7 @@ class Gain:
     def data(self) -> dict[str, Any]:
         """As plain data."""
         own = {"over": self.over, "seeds": self.seeds}
-        over_seeds = None if self.over_seeds is None else self.over_seeds.model_dump()
+        over_seeds = self.over_seeds and self.over_seeds.model_dump()
         return {**own, **self.pairs.model_dump(), "interval_over_seeds": over_seeds}
 
 
@@ -216,8 +216,7 @@ def _lacking(spec: Experiment, found: CellResult) -> str:
     if len(found.seeds) < len(spec.seeds or ()):
         parts.append(f"{len(found.seeds)} of {len(spec.seeds or ())} seeds")
     others = {"faulted": len(found.result.faulted), "unjudged": found.result.num_unjudged}
-    if any(others.values()):
-        counts = [f"{n} {what}" for what, n in others.items() if n]
+    if counts := [f"{n} {what}" for what, n in others.items() if n]:
         parts.append(f"n = {found.result.overall.episodes}, {', '.join(counts)}")
     return f" ({'; '.join(parts)})" if parts else ""
 

@@ -213,9 +213,7 @@ class EvaluationDirectory:
 
 
 def verdict_on(trajectory: Trajectory) -> Verdict:
-    """The judge's verdict, else ground truth; an episode that faulted is not judged."""
-    if trajectory.fault is not Fault.NONE:
-        return Verdict(success=False, score=0.0, reason="Faulted.")
+    """The judge's verdict, else ground truth; undecided without either."""
     return trajectory.verdict or GroundTruthJudge().judge(trajectory, {})
 
 

@@ -221,8 +221,7 @@ def _t_inside(t: float, freedom: int) -> float:
 def t_interval(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Interval | None:
     """The 95% interval of the mean of independent values, such as one per seed: mean ± t s / √n.
 
-    It assumes nearly normal values, and is clipped to [low, high]. None if all are equal, or there is only
-    one: then nothing is known of their spread.
+    It assumes nearly normal values, and is clipped to [low, high]. None unless two of them differ.
     """
     n = len(values)
     if len(set(values)) < 2:
@@ -360,7 +359,7 @@ def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult
 
     None if there is none.
     """
-    before_by, after_by = _by_instance(before), _by_instance(after)
+    before_by, after_by = ({instance_of(e): e for e in these if e.counts} for these in (before, after))
     common = {key for key in before_by.keys() & after_by.keys() if is_same(before_by[key], after_by[key])}
     if not common:
         return None
@@ -393,10 +392,6 @@ def instance_of(episode: EpisodeResult) -> tuple[str, int]:
 def is_same(first: EpisodeResult, second: EpisodeResult) -> bool:
     """Whether both are of one instance, whose task did not change in between."""
     return instance_of(first) == instance_of(second) and first.digest == second.digest
-
-
-def _by_instance(episodes: Iterable[EpisodeResult]) -> dict[tuple[str, int], EpisodeResult]:
-    return {instance_of(episode): episode for episode in episodes if episode.counts}
 
 
 def mcnemar(gained: int, lost: int) -> float:

@@ -27,7 +27,6 @@
 
   // For a shell: any worker may have chosen the id.
   const quoted = text => /^[\w./=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-
   const counts = row => !row[place.ended].endsWith("fault") && row[place.ended] !== "not judged";
 
   const selects = {};
@@ -105,8 +104,7 @@
       : make("button", {className: "open", type: "button", textContent: row[ID].slice(0, 8), title: "How to look at it"});
     const whole = make("tr", {}, ...cells, make("td", {}, link));
     if (!row[ANCHOR]) link.addEventListener("click", () => {
-      const [where, id] = [data.places[row[place.evaluation]], row[ID]].map(quoted);
-      const command = `distrl inspect ${where} --trajectory ${id}`;
+      const command = ["distrl", "inspect", data.places[row[place.evaluation]], "--trajectory", row[ID]].map(quoted).join(" ");
       const cell = make("td", {className: "mono small command", colSpan: shown.length + 1, textContent: command});
       if (whole.nextSibling && whole.nextSibling.dataset.command) whole.nextSibling.remove();
       else { const extra = make("tr", {}, cell); extra.dataset.command = "1"; whole.after(extra); }

@@ -131,10 +131,9 @@ class Rejudged:
         """At most `limit` episodes without a verdict that need the judge, the newest first."""
         known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         num_found = 0
-        for name in [name for name in reversed(self._store.real_ids()) if name not in known]:
+        for trajectory in self._store.kept(n for n in reversed(self._store.real_ids()) if n not in known):
             if limit is not None and num_found >= limit:
                 return
-            trajectory = self._store.get(name)
             if self._is_asked_about(trajectory):
                 num_found += 1
                 yield trajectory
@@ -151,7 +150,7 @@ class Rejudged:
         names: Sequence[str] = self._store.real_ids()
         if not self._is_through:
             names = list(itertools.dropwhile(lambda name: name not in self._judged, names))
-        others = [self._store.get(name) for name in names if name not in self._judged]
+        others = self._store.kept(name for name in names if name not in self._judged)
         return [one.task for one in others if one.fault is Fault.NONE and not self._is_asked_about(one)]
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from distrl.core.actions import Action
-from distrl.core.errors import StoreError, TaskError
+from distrl.core.errors import NotStored, StoreError, TaskError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
@@ -149,6 +150,12 @@ class StoredEpisodes:
     def get(self, trajectory_id: str) -> Trajectory:
         return self.store_of(trajectory_id).get(trajectory_id)
 
+    def kept(self, ids: Iterable[str]) -> Iterator[Trajectory]:
+        """Those of these trajectories that are not trimmed meanwhile, as a running learner does."""
+        for name in ids:
+            with contextlib.suppress(NotStored):
+                yield self.get(name)
+
     def store_of(self, trajectory_id: str) -> TrajectoryStore:
         """The store with this trajectory; the first if none has it."""
         return next((store for store in self.stores if trajectory_id in store), self.stores[0])
@@ -168,13 +175,11 @@ class StoredEpisodes:
         filters, count = filters or Filters(), 0
         for store in reversed(self.stores):
             known = _known(store)
-            for trajectory_id in reversed(store.ids()):
+            names = [n for n in reversed(store.ids()) if n not in known or filters.fits(known[n])]
+            for trajectory in self.kept(names):
                 if limit is not None and count >= limit:
                     return
-                if trajectory_id in known and not filters.fits(known[trajectory_id]):
-                    continue
-                trajectory = store.get(trajectory_id)
-                result = known.get(trajectory_id) or episode_result(trajectory)
+                result = known.get(trajectory.id) or episode_result(trajectory)
                 if filters.fits(result):
                     count += 1
                     yield Found(trajectory, result, store)

@@ -70,6 +70,13 @@ def test_filters_and_limit_give_the_newest_first(stored: StoredEpisodes) -> None
     assert all(ending(one.trajectory) in ENDINGS for one in stored.find())
 
 
+def test_what_a_running_learner_trims_meanwhile_is_left_out(stored: StoredEpisodes) -> None:
+    listed = stored.find()
+    assert next(listed).trajectory.id == "5abc"
+    stored.stores[0].trim(0, keep={"2abc"})
+    assert [one.trajectory.id for one in listed] == ["2abc"]
+
+
 def test_what_an_evaluation_wrote_of_an_episode_counts(stored: StoredEpisodes, tmp_path: Path) -> None:
     line = next(stored.find(Filters(success=True))).result
     said = line.model_copy(update={"success": False, "mode": FailureMode.STUCK})

@@ -59,12 +59,16 @@ class CellResult:
 
 
 def read_cells(cells: Sequence[Cell]) -> dict[Key, CellResult]:
-    """The results so far. A seed of which no episode counts, because all faulted, has no rate."""
+    """The results so far. A seed of which no episode counts, because all faulted, has no rate.
+
+    Raises RunDirectoryError if they are of other settings than the cells'.
+    """
     found = {}
     for cell in cells:
         seeds = cell.measured_seeds()
         if not seeds:
             continue
+        cell.open_seeds()
         parts = [load_evaluation(seed_directory(cell.directory, seed)) for seed in seeds]
         evaluation = pooled(parts, seeds)
         for split in cell.splits:

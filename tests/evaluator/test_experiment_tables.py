@@ -184,6 +184,8 @@ def test_the_same_cells_are_continued_and_others_are_refused(file: Path, tmp_pat
     fewer = plan_cells(load_table(file, episodes=1), tmp_path / "out")
     with pytest.raises(RunDirectoryError, match="episodes is 128, not 1"):
         fewer[0].open_seeds()
+    with pytest.raises(RunDirectoryError, match="episodes is 128, not 1"):
+        read_cells(fewer)  # as with --report-only
     stop = threading.Event()
     stop.set()
     with pytest.raises(EvaluationStopped) as caught:

@@ -200,10 +200,7 @@ class StoredEpisodes:
 
     def results(self) -> Iterator[EpisodeResult]:
         """The numbers of every episode."""
-        for store in self.stores:
-            known = _known(store)
-            for name in store.ids():
-                yield known.get(name) or episode_result(store.get(name))
+        return (found.result for found in self.find())
 
     def count(self) -> int:
         return sum(store.count() for store in self.stores)

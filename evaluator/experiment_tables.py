@@ -59,10 +59,7 @@ class CellResult:
 
 
 def read_cells(cells: Sequence[Cell]) -> dict[Key, CellResult]:
-    """The results so far. A seed of which no episode counts, because all faulted, has no rate.
-
-    Raises RunDirectoryError if they are of other settings than the cells'.
-    """
+    """Results so far; RunDirectoryError if settings differ. A seed of which nothing counts has no rate."""
     found = {}
     for cell in cells:
         seeds = cell.measured_seeds()
@@ -107,9 +104,8 @@ class Gain:
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
-        own = {"over": self.over, "seeds": self.seeds}
-        over_seeds = self.over_seeds and self.over_seeds.model_dump()
-        return {**own, **self.pairs.model_dump(), "interval_over_seeds": over_seeds}
+        t = self.over_seeds and self.over_seeds.model_dump()
+        return {"over": self.over, "seeds": self.seeds, **self.pairs.model_dump(), "interval_over_seeds": t}
 
 
 def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key, Gain]:

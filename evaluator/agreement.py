@@ -106,8 +106,7 @@ def solved(ends: Iterable[tuple[str, bool]]) -> Solved:
     tasks: dict[str, list[float]] = {}
     for task_id, success in ends:
         tasks.setdefault(task_id, []).append(float(success))
-    n = sum(map(len, tasks.values()))
-    k = int(sum(map(sum, tasks.values())))
+    n, k = sum(map(len, tasks.values())), int(sum(map(sum, tasks.values())))
     return Solved(successes=k, episodes=n, rate=k / n if n else 0.0, interval=wilson_by_task(tasks.values()))
 
 

@@ -138,8 +138,7 @@ class RunResult(Record):
         """The mean of the curve over its time; None if it has no two points."""
         if len(self.curve) < 2 or self.curve[-1][0] <= self.curve[0][0]:
             return None
-        pairs = itertools.pairwise(self.curve)
-        whole = math.fsum((b - a) * (x + y) / 2 for (a, x), (b, y) in pairs)
+        whole = math.fsum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(self.curve))
         return whole / (self.curve[-1][0] - self.curve[0][0])
 
 
@@ -327,7 +326,7 @@ def check_metric(sweep: Sweep) -> None:
 
 
 class Mean(Record):
-    """A mean over seeds; its interval is unknown for a single one."""
+    """A mean over seeds; its interval is unknown for a single one, and where all are equal."""
 
     value: float
     interval: Interval | None = None
@@ -431,9 +430,8 @@ def chosen_arms(sweep: Sweep, results: Sequence[RunResult]) -> dict[str, str]:
     }
 
 
-def gate_lines(sweep: Sweep, results: Sequence[RunResult]) -> list[str]:
-    """Whether each gate of the sweep holds, over the finished runs of the chosen arms."""
-    chosen = chosen_arms(sweep, results)
+def gate_lines(sweep: Sweep, results: Sequence[RunResult], chosen: Mapping[str, str]) -> list[str]:
+    """Whether each gate of the sweep holds, over the finished runs among `results` of the chosen arms."""
     found = []
     for name, gate in sweep.gates.items():
         of = {r.seed: r for r in results if r.is_finished and r.arm == chosen.get(gate.arm)}
@@ -487,6 +485,8 @@ def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary]) -> Block:
     """One row per arm, and the meaning of the columns."""
     number = percent if is_share(sweep.metric) else _plain
     text = f"{sweep.metric}: mean over seeds ± 95% t-interval. Area: mean of {sweep.curve} over the run."
+    if sweep.tune is not None:
+        text += f" Seeds that chose {sweep.tune.key} are left out: {', '.join(map(str, sweep.tune.seeds))}."
     header, level = ["arm", "seeds", "before", "after", "gain", "area"], ""
     if sweep.threshold is not None:
         level = f"{100 * sweep.threshold:.0f}%" if is_share(sweep.curve) else short_number(sweep.threshold)
@@ -514,13 +514,14 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     known.update()
     results = known.results()
     chosen, families = chosen_arms(sweep, results), sweep.families()
+    if sweep.tune is not None:  # the runs by which a value was chosen would flatter it
+        results = [r for r in results if r.seed not in sweep.tune.seeds or families[r.arm] not in chosen]
     arms = summarise_arms(results, [arm for arm in sweep.arms if chosen.get(families[arm], arm) == arm])
     block = sweep_block(sweep, arms)
-    gates = gate_lines(sweep, results)
+    gates = gate_lines(sweep, results, chosen)
     block = replace(block, text="\n\n".join([block.text, *gates]))
     data = {name: getattr(sweep, name) for name in ("name", "metric", "curve", "threshold")}
-    data |= {"arms": [arm.model_dump(mode="json") for arm in arms], **known.data()}
-    data["gates"] = gates
+    data |= {"arms": [arm.model_dump(mode="json") for arm in arms], "gates": gates, **known.data()}
     sweep.directory.mkdir(parents=True, exist_ok=True)
     write_atomically(sweep.directory / TABLE_FILE, as_markdown([block]))
     write_atomically(sweep.directory / JSON_FILE, json.dumps(data, indent=1))
@@ -558,7 +559,7 @@ def draw_mean(
     if not points:
         return
     axis.plot([x for x, _ in points], [m.value for _, m in points], style, color=colour, lw=1.8, label=label)
-    bounds = [(x, mean.interval.low, mean.interval.high) for x, mean in points if mean.interval]
+    bounds = [(x, m.value - (m.half or 0.0), m.value + (m.half or 0.0)) for x, m in points if m.n > 1]
     if bounds:
         xs, low, high = zip(*bounds, strict=True)
         axis.fill_between(xs, low, high, color=colour, alpha=0.12, lw=0)

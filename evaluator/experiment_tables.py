@@ -51,6 +51,7 @@ class CellResult:
             "interval": overall.interval.model_dump(),
             "episodes": overall.episodes,
             "faulted": len(self.result.faulted),
+            "unjudged": self.result.num_unjudged,
             "levels": {level: found.success_rate for level, found in self.result.levels.items()},
             "step_ratio": overall.step_ratio,
             "failure_modes": {mode.value: count for mode, count in overall.modes.items()},
@@ -58,12 +59,13 @@ class CellResult:
 
 
 def read_cells(cells: Sequence[Cell]) -> dict[Key, CellResult]:
-    """The results so far. A seed of which no episode counts, because all faulted, has no rate."""
+    """Results so far; RunDirectoryError if settings differ. A seed of which nothing counts has no rate."""
     found = {}
     for cell in cells:
         seeds = cell.measured_seeds()
         if not seeds:
             continue
+        cell.open_seeds()
         parts = [load_evaluation(seed_directory(cell.directory, seed)) for seed in seeds]
         evaluation = pooled(parts, seeds)
         for split in cell.splits:
@@ -102,9 +104,8 @@ class Gain:
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
-        own = {"over": self.over, "seeds": self.seeds}
-        over_seeds = None if self.over_seeds is None else self.over_seeds.model_dump()
-        return {**own, **self.pairs.model_dump(), "interval_over_seeds": over_seeds}
+        t = self.over_seeds and self.over_seeds.model_dump()
+        return {"over": self.over, "seeds": self.seeds, **self.pairs.model_dump(), "interval_over_seeds": t}
 
 
 def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key, Gain]:
@@ -121,7 +122,7 @@ def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key,
             first, last = ([e for e in one.episodes if e.seed == seed] for one in (before, result))
             if (pair := compare_pairs(first, last)) is not None:
                 seeds[seed] = pair.gain
-        interval = t_interval(list(seeds.values()), -1.0, 1.0) if len(set(seeds.values())) > 1 else None
+        interval = t_interval(list(seeds.values()), -1.0, 1.0)
         found[key] = Gain(over, pairs, seeds, interval)
     return found
 
@@ -210,12 +211,13 @@ def _success(
 
 
 def _lacking(spec: Experiment, found: CellResult) -> str:
-    """In brackets the missing seeds and the episodes that faulted; "" without any."""
+    """In brackets the missing seeds and the episodes that do not count; "" without any."""
     parts = []
     if len(found.seeds) < len(spec.seeds or ()):
         parts.append(f"{len(found.seeds)} of {len(spec.seeds or ())} seeds")
-    if found.result.faulted:
-        parts.append(f"n = {found.result.overall.episodes}, {len(found.result.faulted)} faulted")
+    others = {"faulted": len(found.result.faulted), "unjudged": found.result.num_unjudged}
+    if counts := [f"{n} {what}" for what, n in others.items() if n]:
+        parts.append(f"n = {found.result.overall.episodes}, {', '.join(counts)}")
     return f" ({'; '.join(parts)})" if parts else ""
 
 

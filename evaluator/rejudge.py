@@ -3,6 +3,7 @@
 DIR/verdicts/JUDGE.json     the judge's `identity`; another judge of the same kind is JUDGE-2, JUDGE-3, …
 DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as verdicts arrive; an interrupted session can be
                             continued, and the last line of an episode counts
+DIR/verdicts/JUDGE.lock     held by the process that judges
 DIR/agreement-JUDGE.json    the numbers: success rate and agreement with ground truth
 DIR/agreement-JUDGE.html    the same with the worst errors
 
@@ -24,11 +25,12 @@ from typing import TextIO
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import ConfigError, DistrlError, JudgeError, JudgeRefuses, RunDirectoryError
 from distrl.core.files import read_records, write_atomically
+from distrl.core.rundir import lock_directory
 from distrl.core.types import Fault, Spent, Task, Trajectory, Verdict
-from distrl.evaluator.agreement import AgreementReport, Judged, compare
+from distrl.evaluator.agreement import AgreementReport, Judged, compare, disagreements
 from distrl.evaluator.judges import build_judge, identity
 from distrl.evaluator.judges.vlm.judge import VlmJudge
-from distrl.evaluator.report.viewer import worst, write_agreement_page
+from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import judge_steps
 from distrl.workers.rewards import is_asked_about, truth_after
@@ -62,6 +64,9 @@ class Rejudged:
         self._store = StoredEpisodes(place)
         self.name = name_of(self._directory / "verdicts", config)
         self.file = self._directory / "verdicts" / f"{self.name}.jsonl"
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        lock = self.file.with_suffix(".lock")
+        self._held = lock_directory(lock, f"session of {self.name}", "use another judge")
         self._judged = {one.trajectory_id: one for one in read_verdicts(self.file)}
 
     @property
@@ -82,7 +87,6 @@ class Rejudged:
             stop: Ends it early; verdicts so far are kept.
             on_verdict: Called with the number of verdicts, as they arrive.
         """
-        self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
         self._write()  # without a torn line
         if isinstance(self._judge, VlmJudge):
@@ -131,10 +135,9 @@ class Rejudged:
         """At most `limit` episodes without a verdict that need the judge, the newest first."""
         known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         num_found = 0
-        for name in [name for name in reversed(self._store.real_ids()) if name not in known]:
+        for trajectory in self._store.kept(n for n in reversed(self._store.real_ids()) if n not in known):
             if limit is not None and num_found >= limit:
                 return
-            trajectory = self._store.get(name)
             if self._is_asked_about(trajectory):
                 num_found += 1
                 yield trajectory
@@ -151,12 +154,13 @@ class Rejudged:
         names: Sequence[str] = self._store.real_ids()
         if not self._is_through:
             names = list(itertools.dropwhile(lambda name: name not in self._judged, names))
-        others = [self._store.get(name) for name in names if name not in self._judged]
+        others = self._store.kept(name for name in names if name not in self._judged)
         return [one.task for one in others if one.fault is Fault.NONE and not self._is_asked_about(one)]
 
     def close(self) -> None:
-        """Closes the store."""
+        """Closes the store, and lets other sessions begin."""
         self._store.close()
+        self._held.release()
 
     def _one(self, trajectory: Trajectory, stop: threading.Event) -> Judged | None:
         """The line of an episode; None if the session was stopped before."""
@@ -199,7 +203,7 @@ class Rejudged:
         """
         page, stored = self._directory / f"agreement-{self.name}.html", set(self._store.ids())
         left = [one for one in self.judged if one.trajectory_id in stored]
-        shown = ((one, self._store.get(one.trajectory_id)) for one in worst(left))
+        shown = ((one, self._store.get(one.trajectory_id)) for one in disagreements(left))
         episodes = ((one, (found, self._store.images(found.image_digests))) for one, found in shown)
         write_agreement_page(page, self._report(), self.judged, episodes)
         return page

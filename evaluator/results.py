@@ -213,10 +213,8 @@ class EvaluationDirectory:
 
 
 def verdict_on(trajectory: Trajectory) -> Verdict:
-    """Ground truth; an episode that faulted is not judged."""
-    if trajectory.fault is not Fault.NONE:
-        return Verdict(success=False, score=0.0, reason="Faulted.")
-    return GroundTruthJudge().judge(trajectory, {})
+    """The judge's verdict, else ground truth; undecided without either."""
+    return trajectory.verdict or GroundTruthJudge().judge(trajectory, {})
 
 
 def episode_result(

@@ -48,6 +48,8 @@ MAX_STARTS = 3
 FIRST_REPORT_S = 15.0
 """How long there may be no device before a line says so; the next follows after twice as long, and so on."""
 
+RESUME = "Continue with --resume."
+
 
 class EvaluationStopped(DistrlError):
     """The evaluation or collection was interrupted. Finished episodes are kept."""
@@ -184,7 +186,7 @@ def run_instantly(
     with contextlib.closing(World(config, engine, queue, distances)) as world:
         while len(queue.results) < len(attempts):
             if stop.is_set():
-                raise EvaluationStopped(f"Interrupted; {output} keeps the finished episodes.")
+                raise EvaluationStopped(f"Interrupted; {output} keeps the finished episodes.", RESUME)
             world.advance(FAULT_S, until=lambda: stop.is_set() or len(queue.results) == len(attempts))
     return queue.results
 
@@ -332,9 +334,7 @@ class EpisodeQueue:
         """
         self.starts.check()
         if self._stop.is_set():
-            raise EvaluationStopped(
-                f"Interrupted; {self._output} keeps the finished episodes.", "Continue with --resume."
-            )
+            raise EvaluationStopped(f"Interrupted; {self._output} keeps the finished episodes.", RESUME)
         now, line, stats = self._clock(), self._envs.line(), self._envs.stats()
         if now - self._last_end >= self._patience_s:
             raise DistrlError(

@@ -90,13 +90,13 @@ class EpisodeResult(Record):
 
 
 class Repeats(Record):
-    """A success rate over repetitions, with the 95% t-interval of the mean, clipped to [0, 1]."""
+    """A success rate over repetitions, with the 95% `t_interval` of the mean, clipped to [0, 1]."""
 
     seeds: tuple[int, ...]
     rates: tuple[Number, ...]
     mean: Number
     sd: Number
-    interval: Interval
+    interval: Interval | None
 
 
 class Summary(Record):
@@ -221,10 +221,10 @@ def _t_inside(t: float, freedom: int) -> float:
 def t_interval(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Interval | None:
     """The 95% interval of the mean of independent values, such as one per seed: mean ± t s / √n.
 
-    It assumes nearly normal values, and is clipped to [low, high]. None for fewer than two.
+    It assumes nearly normal values, and is clipped to [low, high]. None unless two of them differ.
     """
     n = len(values)
-    if n < 2:
+    if len(set(values)) < 2:
         return None
     mean, half = fmean(values), t_quantile(n - 1) * stdev(values) / math.sqrt(n)
     return Interval(low=max(low, mean - half), high=min(high, mean + half))
@@ -295,11 +295,8 @@ def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
     if len(seeds) < 2:
         return None
     rates = [fmean(e.success for e in counted if e.seed == seed) for seed in seeds]
-    interval = t_interval(rates, 0.0, 1.0)
-    assert interval is not None  # there are several
-    return Repeats(
-        seeds=tuple(seeds), rates=tuple(rates), mean=fmean(rates), sd=stdev(rates), interval=interval
-    )
+    mean, sd, interval = fmean(rates), stdev(rates), t_interval(rates, 0.0, 1.0)
+    return Repeats(seeds=tuple(seeds), rates=tuple(rates), mean=mean, sd=sd, interval=interval)
 
 
 def effective_trials(tasks: Iterable[Collection[float]]) -> float:
@@ -362,7 +359,7 @@ def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult
 
     None if there is none.
     """
-    before_by, after_by = _by_instance(before), _by_instance(after)
+    before_by, after_by = ({instance_of(e): e for e in these if e.counts} for these in (before, after))
     common = {key for key in before_by.keys() & after_by.keys() if is_same(before_by[key], after_by[key])}
     if not common:
         return None
@@ -395,10 +392,6 @@ def instance_of(episode: EpisodeResult) -> tuple[str, int]:
 def is_same(first: EpisodeResult, second: EpisodeResult) -> bool:
     """Whether both are of one instance, whose task did not change in between."""
     return instance_of(first) == instance_of(second) and first.digest == second.digest
-
-
-def _by_instance(episodes: Iterable[EpisodeResult]) -> dict[tuple[str, int], EpisodeResult]:
-    return {instance_of(episode): episode for episode in episodes if episode.counts}
 
 
 def mcnemar(gained: int, lost: int) -> float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from distrl.core.actions import Action
-from distrl.core.errors import StoreError, TaskError
+from distrl.core.errors import NotStored, StoreError, TaskError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
@@ -99,7 +102,7 @@ class Found:
 def drawn(trajectory: Trajectory) -> dict[str, bytes]:
     """The screenshots of an episode that was recorded without, by digest: a simulated phone plays it again.
 
-    They end where the phone lists other elements than the record.
+    They end where the phone lists other elements than the record, or where it cannot do what the record says.
     """
     steps, last = trajectory.steps, [trajectory.final] if trajectory.final else []
     if not steps or steps[0].observation.width != BLANK[0]:
@@ -115,7 +118,7 @@ def drawn(trajectory: Trajectory) -> dict[str, bytes]:
             found[seen.image] = encode(frame.image, "jpeg")
             if place < len(steps):
                 frame = env.step(Action(**steps[place].action.model_dump())).frame
-    except TaskError:  # the task of another environment
+    except (TaskError, ValidationError):  # the task of another environment, or an action without its point
         pass
     return found
 
@@ -147,6 +150,12 @@ class StoredEpisodes:
     def get(self, trajectory_id: str) -> Trajectory:
         return self.store_of(trajectory_id).get(trajectory_id)
 
+    def kept(self, ids: Iterable[str]) -> Iterator[Trajectory]:
+        """Those of these trajectories that are not trimmed meanwhile, as a running learner does."""
+        for name in ids:
+            with contextlib.suppress(NotStored):
+                yield self.get(name)
+
     def store_of(self, trajectory_id: str) -> TrajectoryStore:
         """The store with this trajectory; the first if none has it."""
         return next((store for store in self.stores if trajectory_id in store), self.stores[0])
@@ -166,13 +175,11 @@ class StoredEpisodes:
         filters, count = filters or Filters(), 0
         for store in reversed(self.stores):
             known = _known(store)
-            for trajectory_id in reversed(store.ids()):
+            names = [n for n in reversed(store.ids()) if n not in known or filters.fits(known[n])]
+            for trajectory in self.kept(names):
                 if limit is not None and count >= limit:
                     return
-                if trajectory_id in known and not filters.fits(known[trajectory_id]):
-                    continue
-                trajectory = store.get(trajectory_id)
-                result = known.get(trajectory_id) or episode_result(trajectory)
+                result = known.get(trajectory.id) or episode_result(trajectory)
                 if filters.fits(result):
                     count += 1
                     yield Found(trajectory, result, store)
@@ -193,10 +200,7 @@ class StoredEpisodes:
 
     def results(self) -> Iterator[EpisodeResult]:
         """The numbers of every episode."""
-        for store in self.stores:
-            known = _known(store)
-            for name in store.ids():
-                yield known.get(name) or episode_result(store.get(name))
+        return (found.result for found in self.find())
 
     def count(self) -> int:
         return sum(store.count() for store in self.stores)

@@ -126,18 +126,19 @@ class EpisodeIndex:
         }
 
     def heatmap(self, bins: int) -> dict[str, Any]:
-        """Real episodes by template in `bins` equal spans of time: how many, how many solved and faulted."""
+        """Real episodes by template in `bins` equal spans of time: how many, solved, faulted and judged."""
         rows = [row for row in self.rows if is_real(row)]
         times = [row["started_at"] for row in rows]
         start, end = min(times, default=0.0), max(times, default=0.0)
         span = max(end - start, 1e-3)
         cells: dict[str, list[list[int]]] = {}
         for row in rows:
-            of_task = cells.setdefault(row["template"], [[0, 0, 0] for _ in range(bins)])
+            of_task = cells.setdefault(row["template"], [[0, 0, 0, 0] for _ in range(bins)])
             cell = of_task[min(bins - 1, int(bins * (row["started_at"] - start) / span))]
             cell[0] += 1
             cell[1] += row["solved"]
             cell[2] += bool(row["fault"])
+            cell[3] += not row["fault"] and row["outcome"] != Outcome.UNJUDGED.value
         sums = {task: sum(cell[0] for cell in of_task) for task, of_task in cells.items()}
         ordered = sorted(cells, key=lambda task: (-sums[task], task))
         # The last edge is exclusive, as `Selection.until` is.
@@ -196,9 +197,6 @@ def row_of(packed: Packed) -> Row:
     """The row of a stored trajectory, without what may still change; an error if it cannot be read."""
     trajectory, low, high = light(packed.body)
     one = episode_result(trajectory)
-    if trajectory.verdict is not None:  # the judge's word counts here, as it did in training
-        solved = trajectory.outcome is Outcome.SUCCESS
-        one = one.model_copy(update={"success": solved, "mode": None if solved else one.mode})
     return {
         "seq": packed.seq,
         "id": one.trajectory_id,

@@ -30,7 +30,7 @@ def episode_json(
     view = episode_view(
         trajectory,
         {},  # pictures are named, not embedded
-        trajectory.verdict or verdict_on(trajectory),
+        verdict_on(trajectory),
         max_width=1,
         token_names=Found(trajectory, episode_result(trajectory), store).token_names()
         if has_tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -198,7 +199,7 @@ def write_agreement_page(
     """Writes the page of a judge.
 
     Args:
-        episodes: The episodes of the errors to show, worst first; see `worst`.
+        episodes: The episodes of the `disagreements`, read as far as they are shown.
     """
     html = render(
         "agreement.html",
@@ -208,13 +209,8 @@ def write_agreement_page(
         describe=describe,
         shown=[
             (one, episode_view(trajectory, images, one.verdict, JUDGE_SHOT_WIDTH))
-            for one, (trajectory, images) in episodes
+            for one, (trajectory, images) in itertools.islice(episodes, SHOWN)
         ],
         num_wrong=len(disagreements(judged)),
     )
     write_atomically(file, html)
-
-
-def worst(judged: Sequence[Judged]) -> list[Judged]:
-    """The errors to show on a page, worst first."""
-    return disagreements(judged)[:SHOWN]

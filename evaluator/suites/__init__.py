@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -168,6 +169,9 @@ def _import(path: str) -> tuple[Task, ...]:
     if wrong or not tasks:
         what = f"contains a {type(wrong[0]).__name__}" if wrong else "is empty"
         raise TaskError(f"suite {path!r} is not a list of Task: it {what}.", _SUITE)
+    name, count = Counter(task.id for task in tasks).most_common(1)[0]
+    if count > 1:  # results are by id
+        raise TaskError(f"suite {path!r}: {count} tasks have the id {name!r}.", "Give each its own.")
     return tasks
 
 

@@ -40,6 +40,7 @@ class Stub:
         self.now, self.curves = make_snapshot(num_slots), make_metrics()
         if harm:
             self.now["run"]["name"] = harm
+            self.now["devices"]["pool"][0]["state"] = "constructor"
             for slot in self.now["slots"]:
                 slot["goal"] = slot["worker"] = harm
         dashboard: Any = self
@@ -224,7 +225,7 @@ def make_heatmap(bins: int) -> dict[str, Any]:
         for n in range(bins):
             episodes, faults = rng.choice([0, 4, 9, 20]), rng.choice([0, 0, 0, 1])
             solved = round(max(0, episodes - faults) * min(1.0, 0.2 + 0.8 * n / bins))
-            cells.append([episodes, solved, min(faults, episodes)])
+            cells.append([episodes, solved, min(faults, episodes), max(0, episodes - faults)])
         rows.append({"task": task, "episodes": sum(cell[0] for cell in cells), "cells": cells})
     return {
         "times": [start + 1800 * n / bins for n in range(bins + 1)],

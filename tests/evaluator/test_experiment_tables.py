@@ -165,6 +165,17 @@ def test_a_seed_that_only_faulted_is_no_seed_without_success(file: Path, tmp_pat
     assert "4 episodes faulted in every attempt and are not counted." in text
 
 
+def test_a_table_says_how_many_episodes_are_unjudged(measured: tuple[Experiment, list[Cell]]) -> None:
+    spec, cells = measured
+    results = read_cells(cells)
+    key = ("random", "easy", "test")
+    unjudged = results[key].result.model_copy(update={"num_unjudged": 3})
+    results[key] = replace(results[key], result=unjudged)
+    text = as_markdown(table_blocks(spec, results, [], "command"))
+    assert "| 0.0 ± 0.0 (n = 4, 3 unjudged) |" in text
+    assert results[key].data()["unjudged"] == 3
+
+
 def test_the_same_cells_are_continued_and_others_are_refused(file: Path, tmp_path: Path) -> None:
     cells = plan_cells(load_table(file, ["expert"], ["easy"], seeds=[0]), tmp_path / "out")
     measure_all(cells)
@@ -173,6 +184,8 @@ def test_the_same_cells_are_continued_and_others_are_refused(file: Path, tmp_pat
     fewer = plan_cells(load_table(file, episodes=1), tmp_path / "out")
     with pytest.raises(RunDirectoryError, match="episodes is 128, not 1"):
         fewer[0].open_seeds()
+    with pytest.raises(RunDirectoryError, match="episodes is 128, not 1"):
+        read_cells(fewer)  # as with --report-only
     stop = threading.Event()
     stop.set()
     with pytest.raises(EvaluationStopped) as caught:

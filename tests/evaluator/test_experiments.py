@@ -285,18 +285,19 @@ def test_only_finished_runs_count(tmp_path) -> None:
 def test_the_report_is_a_table_numbers_and_a_picture(tmp_path) -> None:
     sweep = plan(tmp_path, threshold=0.5)
     for run in sweep.runs:
-        make_run(run, 2, 9 if run.arm == "good" else 4, [0.2, 0.9, 0.9] if run.arm == "good" else [0.2] * 3)
+        solved = 9 - run.seed if run.arm == "good" else 4
+        make_run(run, 2, solved, [0.2, 0.9, 0.9] if run.arm == "good" else [0.2] * 3)
     block, hint = write_sweep(sweep)
     assert block.header[:7] == ["arm", "seeds", "before", "after", "gain", "area", "time to 50%"]
-    assert block.rows[0][:5] == ["good", "2/2", "20.0% ± 0.0", "90.0% ± 0.0", "+70.0% ± 0.0"]
-    assert block.rows[0][5:7] == ["72.5% ± 0.0", "3.3 min (2/2)"]
+    assert block.rows[0][:5] == ["good", "2/2", "20.0%", "85.0% ± 63.5", "+65.0% ± 63.5"]
+    assert block.rows[0][5:7] == ["72.5%", "3.3 min (2/2)"]
     assert block.rows[1][6] == "– (0/2)"
     assert (sweep.directory / "table.md").read_text() == as_markdown([block])
     out = io.StringIO()
     block.show(Console(file=out))
-    assert "│ 20.0% ± 0.0 │ 90.0% ± 0.0 │ +70.0% ± 0.0 │" in out.getvalue(), "nothing is cut in a file"
+    assert "│  20.0% │ 85.0% ± 63.5 │ +65.0% ± 63.5 │" in out.getvalue(), "nothing is cut in a file"
     data = json.loads((sweep.directory / "results.json").read_text())
-    assert data["arms"][0]["after"] == {"value": 0.9, "interval": {"low": 0.9, "high": 0.9}, "n": 2}
+    assert data["arms"][0]["before"] == {"value": 0.2, "interval": None, "n": 2}
     assert (data["arms"][0]["reached_s"], data["arms"][1]["reached_s"]) == (200.0, None)
     assert [run["seed"] for run in data["runs"]] == [0, 0, 1, 1]
     assert data["settings"].keys() == {run["settings"] for run in data["runs"]}
@@ -360,7 +361,16 @@ def test_the_tuned_value_is_that_with_the_largest_area(tmp_path) -> None:
     assert chosen_arms(sweep, results) == {"one": "one,lr=0.002"}
     block, _ = write_sweep(sweep)
     assert [row[0] for row in block.rows] == ["one,lr=0.002", "two,lr=0.001", "two,lr=0.002"]
+    assert block.rows[0][1:6] == ["0/2", "–", "–", "–", "–"], "the seed that chose it does not count"
+    make_run(runs["one,lr=0.002", 1], 2, 6, [0.2, 0.8])
+    for rate, curve in (("0.001", [0.2, 0.4]), ("0.002", [0.2, 0.8])):
+        make_run(runs[f"two,lr={rate}", 0], 2, 1, curve)
+    make_run(runs["two,lr=0.002", 1], 2, 4, [0.2, 0.8])
+    block, _ = write_sweep(sweep)
+    assert [row[3] for row in block.rows] == ["60.0%", "40.0%"]
     assert block.rows[0][5] == "50.0%"  # the area of a line from 0.2 to 0.8
+    assert "Seeds that chose learner.optim.lr are left out: 0." in block.text
+    assert "(test/success of one less that of two, least 0.15): 0.2, holds." in block.text
 
 
 def test_gates_say_whether_they_hold(tmp_path) -> None:
@@ -372,7 +382,7 @@ def test_gates_say_whether_they_hold(tmp_path) -> None:
         make_run(runs["two", seed], 2, two, [0.2, 0.8])
     make_run(runs["two", 2], 2, 0, [0.2, 0.8])  # it has no pair
     text = write_sweep(sweep)[0].text
-    assert "Gate loss (loss/policy of one, least 0.3, most 0.6): 0.5 ± 0, holds." in text
+    assert "Gate loss (loss/policy of one, least 0.3, most 0.6): 0.5, holds." in text
     assert "(test/success of one less that of two, least 0.15): 0.15" in text
     saved = json.loads((sweep.directory / "results.json").read_text())
     assert len(saved["gates"]) == 2

@@ -146,6 +146,10 @@ def test_simulated_phones_are_not_waited_for(tmp_path: Path) -> None:
     assert first.splits["val"].overall.episodes == 60
     assert first.weight_versions == (8, 8)
     assert first.splits == second.splits
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(EvaluationStopped, match=r"Continue with --resume\."):
+        measure(config, Measured(checkpoint=step), tmp_path / "third", ["val"], stop=stop, progress=Quiet())
 
 
 EXPERT = Measured(agent="expert")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.errors import JudgeRefuses
+from distrl.core.rundir import DirectoryInUse
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.agreement import AgreementReport
@@ -227,6 +228,18 @@ def test_verdicts_are_on_disk_at_once_and_a_session_that_waits_can_be_stopped(tm
         rejudged.close()
     assert set(seen) == {1}
     assert len(read_verdicts(rejudged.file)) == 1, "nothing is written of the one that waited"
+
+
+def test_two_sessions_of_a_judge_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    fill(tmp_path, True)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        loaded = config(endpoint)
+        first = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
+        with pytest.raises(DirectoryInUse, match=r"Another session of vlm .* use another judge\."):
+            Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
+        first.run(None, threading.Event(), lambda done: None)
+        first.close()
+        assert len(run(tmp_path, endpoint).judged) == 1
 
 
 def test_the_command_says_why_episodes_are_unjudged(tmp_path: Path) -> None:

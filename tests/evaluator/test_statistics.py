@@ -110,7 +110,7 @@ def test_t_interval_of_a_known_sample() -> None:
     assert interval is not None
     assert interval.low == pytest.approx(0.5 - 2.7764 * 0.1 / 5**0.5, abs=1e-5)
     assert interval.high == pytest.approx(0.5 + 2.7764 * 0.1 / 5**0.5, abs=1e-5)
-    assert t_interval([0.5]) is None
+    assert t_interval([0.5]) is t_interval([0.5, 0.5, 0.5]) is None
 
 
 def test_effective_trials_of_trials_that_are_all_alike_or_single() -> None:

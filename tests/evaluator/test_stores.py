@@ -12,9 +12,11 @@ from episode_factory import make_episode, make_task
 from distrl.configs.schema import WorkerConfig
 from distrl.core.errors import StoreError
 from distrl.core.messages import Lease
+from distrl.core.packing import check_trajectory
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory, Verdict
 from distrl.evaluator.failure_modes import FailureMode
+from distrl.evaluator.report.viewer import stored_view
 from distrl.evaluator.stores import ENDINGS, Filters, StoredEpisodes, drawn, ending, find_token_names
 from distrl.evaluator.suites import load_suite
 from distrl.workers.agents.elements import ElementsAgent
@@ -68,6 +70,13 @@ def test_filters_and_limit_give_the_newest_first(stored: StoredEpisodes) -> None
     assert all(ending(one.trajectory) in ENDINGS for one in stored.find())
 
 
+def test_what_a_running_learner_trims_meanwhile_is_left_out(stored: StoredEpisodes) -> None:
+    listed = stored.find()
+    assert next(listed).trajectory.id == "5abc"
+    stored.stores[0].trim(0, keep={"2abc"})
+    assert [one.trajectory.id for one in listed] == ["2abc"]
+
+
 def test_what_an_evaluation_wrote_of_an_episode_counts(stored: StoredEpisodes, tmp_path: Path) -> None:
     line = next(stored.find(Filters(success=True))).result
     said = line.model_copy(update={"success": False, "mode": FailureMode.STUCK})
@@ -75,6 +84,22 @@ def test_what_an_evaluation_wrote_of_an_episode_counts(stored: StoredEpisodes, t
     assert found(stored, mode=FailureMode.STUCK) == [said.trajectory_id]
     assert said.trajectory_id not in found(stored, success=True)
     assert stored.one(said.trajectory_id).result == said
+
+
+def test_a_judge_s_verdict_counts_where_there_is_no_ground_truth(tmp_path: Path) -> None:
+    trajectory, images = make_episode(success=False)
+    verdict = Verdict(success=True, score=1.0, reason="Yes.", judge="vlm")
+    said = {"verdict": verdict, "success": 1.0, "outcome": Outcome.SUCCESS}
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    store.add(trajectory.model_copy(update=said), images)
+    store.close()
+    stored = StoredEpisodes(tmp_path)
+    assert found(stored, success=True) == [trajectory.id]
+    (one,) = stored.find()
+    assert one.result.mode is None
+    view = stored_view(one, 10)
+    assert (view.verdict, view.reason) == ("solved", "Yes.")
+    stored.close()
 
 
 def test_a_prefix_finds_one_trajectory(stored: StoredEpisodes) -> None:
@@ -126,6 +151,10 @@ def test_an_episode_without_pictures_is_drawn_as_it_would_have_been_until_its_re
     steps = (first, second.model_copy(update={"observation": changed}), *rest)
     other = blank.model_copy(update={"steps": steps})
     assert list(drawn(other).values()) == pictures[:1]
+    tap = first.model_copy(update={"action": ActionRecord(kind="tap")})
+    nowhere = blank.model_copy(update={"steps": (tap, *blank.steps[1:])})
+    assert check_trajectory(nowhere) == ""
+    assert list(drawn(nowhere).values()) == pictures[:1], "a tap without a point, as any worker may send it"
 
 
 def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:

@@ -52,9 +52,10 @@ function walk(table) {
   return go(current) ?? go([0, 0]);
 }
 
-function cell([episodes, successes, faults], span, place, choose) {
-  const judged = episodes - faults, rate = judged ? successes / judged : 0;
-  const words = episodes ? `${successes} of ${judged} solved${faults ? `, ${faults} faulted` : ""}` : "no episodes";
+function cell([episodes, successes, faults, judged], span, place, choose) {
+  const rate = judged ? successes / judged : 0, others = {faulted: faults, "not judged": episodes - faults - judged};
+  const rest = Object.entries(others).map(([words, n]) => n ? `, ${n} ${words}` : "").join("");
+  const words = episodes ? `${successes} of ${judged} solved${rest}` : "no episodes";
   const node = button(judged ? Math.round(100 * rate) : "", () => episodes && choose(span), {
     place, tabIndex: -1, title: `${span.task}, ${span.words}\n${words}`, "aria-label": `${span.task}, ${span.words}: ${words}`,
     className: !episodes ? "none" : rate > STRONG ? "strong" : "",

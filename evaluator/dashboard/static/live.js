@@ -81,7 +81,7 @@ function spark(values) {
 
 const NO_POOL = "No device pool: each slot of this run has its environment to itself. Phones and emulators of a pool appear " +
   "here, with faults, repairs and post-mortems.";
-const TONES = {ready: "good", busy: "good", quarantined: "bad", absent: "bad"};
+const TONES = {__proto__: null, ready: "good", busy: "good", quarantined: "bad", absent: "bad"};
 
 export function drawDevices({devices, time}) {
   const {counts, pool, faults, postmortems} = devices;

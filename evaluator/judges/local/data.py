@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from distrl.core.errors import JudgeError
 from distrl.core.types import Fault, Purpose, Task, Trajectory
-from distrl.evaluator.agreement import Judged
+from distrl.evaluator.agreement import Judged, disagreements
 from distrl.evaluator.judges.base import screens
 from distrl.evaluator.judges.local.prompt import read_words
-from distrl.evaluator.report.viewer import worst
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import first_steps
 
@@ -135,7 +134,7 @@ def stored_examples(
     """The worst of the verdicts on `examples`, each with what was judged."""
     sources = {(example.trajectory_id, example.num_steps): example.source for example in examples}
     with _Stores() as stores:
-        for one in worst(list(judged)):
+        for one in disagreements(judged):
             store = stores[sources[one.trajectory_id, one.verdict.step]]
             trajectory = first_steps(store.get(one.trajectory_id), one.verdict.step)
             yield one, (trajectory, store.images(trajectory.image_digests))

@@ -68,5 +68,4 @@ class LocalJudge:
 
 def probability(logit: float, temperature: float) -> float:
     """σ(logit / temperature)."""
-    scaled = logit / temperature
-    return 1.0 / (1.0 + math.exp(-scaled)) if scaled >= 0 else math.exp(scaled) / (1.0 + math.exp(scaled))
+    return 0.5 * (1.0 + math.tanh(0.5 * logit / temperature))

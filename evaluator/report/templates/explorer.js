@@ -25,6 +25,8 @@
   };
   const words = (name, value) => value === null || value === "" ? "–" : name === "mode" ? data.modes[value] : String(value);
 
+  // For a shell: any worker may have chosen the id.
+  const quoted = text => /^[\w./=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
   const counts = row => !row[place.ended].endsWith("fault") && row[place.ended] !== "not judged";
 
   const selects = {};
@@ -102,7 +104,7 @@
       : make("button", {className: "open", type: "button", textContent: row[ID].slice(0, 8), title: "How to look at it"});
     const whole = make("tr", {}, ...cells, make("td", {}, link));
     if (!row[ANCHOR]) link.addEventListener("click", () => {
-      const command = `distrl inspect ${data.places[row[place.evaluation]] ?? ""} --trajectory ${row[ID]}`;
+      const command = ["distrl", "inspect", data.places[row[place.evaluation]], "--trajectory", row[ID]].map(quoted).join(" ");
       const cell = make("td", {className: "mono small command", colSpan: shown.length + 1, textContent: command});
       if (whole.nextSibling && whole.nextSibling.dataset.command) whole.nextSibling.remove();
       else { const extra = make("tr", {}, cell); extra.dataset.command = "1"; whole.after(extra); }

@@ -180,7 +180,7 @@ def test_the_heatmap_counts_every_episode_once(browser: Browser) -> None:
     found = browser.json("/api/heatmap?bins=3")
     assert len(found["times"]) == 4
     sums = {row["task"]: [sum(part) for part in zip(*row["cells"], strict=True)] for row in found["rows"]}
-    assert sums == {"toggle": [3, 1, 1], "alarm": [3, 1, 1]}
+    assert sums == {"toggle": [3, 1, 1, 2], "alarm": [3, 1, 1, 2]}
     for row in found["rows"]:
         for start, end, cell in zip(found["times"][:-1], found["times"][1:], row["cells"], strict=True):
             query = f"/api/episodes?task={row['task']}&purpose=real&after={start}&until={end}"
@@ -374,6 +374,15 @@ def test_imagined_episodes_are_listed_but_not_in_the_heatmap(run: RunDir) -> Non
         assert len(real) == 6
         assert trajectory.id not in [row["id"] for row in real]
         assert sum(row["episodes"] for row in dashboard.index.heatmap(3)["rows"]) == 6
+
+
+def test_an_unjudged_episode_is_no_failure_in_the_heatmap(run: RunDir) -> None:
+    trajectory, images = make_episode(make_task(7, "unjudged"))
+    with contextlib.closing(TrajectoryStore(run.store)) as store:
+        store.add(trajectory.model_copy(update={"outcome": Outcome.UNJUDGED, "success": 0.0}), images)
+    with indexed(run, 7) as dashboard:
+        cells = {row["task"]: row["cells"] for row in dashboard.index.heatmap(1)["rows"]}
+    assert cells["unjudged"] == [[1, 0, 0, 0]]
 
 
 def test_metrics_are_followed_as_they_grow(watched: Dashboard, run: RunDir) -> None:

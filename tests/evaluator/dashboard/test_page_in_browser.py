@@ -231,6 +231,7 @@ def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Cal
 def test_texts_of_episodes_stay_text(browser: Chromium, serve: Callable[..., Stub]) -> None:
     show(browser, serve(16, harm=HARM))
     assert text(browser, "#run") == HARM
+    assert text(browser, "#devices .chip") == "constructor"
     assert text(browser, ".tile .goal") == HARM
     assert text(browser, "#episodes .goal") == HARM
     play(browser, EPISODE)

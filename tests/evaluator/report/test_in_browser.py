@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from episode_factory import write_evaluation
+from episode_factory import make_episode, write_evaluation
 
+from distrl.core.store import TrajectoryStore
 from distrl.evaluator.report.run import write_report
+from distrl.evaluator.report.viewer import write_listing
 from distrl.evaluator.results import load_evaluation
+from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.envs.chromium import Chromium
 
 COUNT = 1_000
@@ -148,3 +153,17 @@ def test_an_episode_is_opened_step_by_step_or_has_a_command(page: Chromium) -> N
     """)
     assert shown >= 5
     assert log(page) == []
+
+
+def test_a_command_to_copy_runs_nothing_that_a_worker_wrote(page: Chromium, tmp_path: Path) -> None:
+    place, name = tmp_path / "my runs", "$(echo 'harm')"
+    trajectory, images = make_episode()
+    with closing(TrajectoryStore(place / "store.sqlite3")) as store:
+        store.add(trajectory.model_copy(update={"id": name}), images)
+    with closing(StoredEpisodes(place)) as stored:
+        write_listing(tmp_path / "list.html", place, list(stored.find()), "all", max_bytes=0)
+    page.open((tmp_path / "list.html").as_uri())
+    page.run("document.querySelector('#explorer .open').click()")
+    command: str = page.run("return document.querySelector('#explorer .command').textContent")
+    shown = subprocess.check_output(["sh", "-c", command.replace("distrl", "printf '%s\\n'", 1)], text=True)
+    assert shown.splitlines() == ["inspect", str(place), "--trajectory", name]

@@ -100,13 +100,16 @@ def test_suites_by_import_path() -> None:
     ("name", "said"),
     [
         ("none", "'suite_of_mistakes:none' is not a list of Task but None"),
+        ("twice", r"suite_of_mistakes:twice': 2 tasks have the id 'a/1'\. Give each its own\."),
         ("dicts", "it contains a dict"),
         ("Tasks", "but the class Tasks"),
-        ("boom", r"suite_of_mistakes:boom raised KeyError: 'q' \(suite_of_mistakes\.py:7\)"),
+        ("boom", r"suite_of_mistakes:boom raised KeyError: 'q' \(suite_of_mistakes\.py:9\)"),
     ],
 )
 def test_a_mistake_in_one_s_own_suite_is_told(tmp_path: Path, monkeypatch, name: str, said: str) -> None:
     code = """
+from distrl.core.types import Task
+twice = [Task(id="a/1", suite="a", template="t", split="test", goal=goal) for goal in "xy"]
 dicts = [{"id": "a/1", "goal": "x"}]
 class Tasks: pass
 def none():

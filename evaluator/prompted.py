@@ -94,7 +94,7 @@ class PromptedPolicy:
 def prompted_policies(config: Config, stop: threading.Event) -> Callable[[int], PromptedPolicy]:
     """A factory of the slots' policies; the key is in the environment, and never logged or stored."""
     asked = config.evaluate.prompted
-    key, prices = os.environ.get(asked.key_env, ""), (asked.price_input, asked.price_output)
+    key, prices = os.environ.get(asked.key_env, "").strip(), (asked.price_input, asked.price_output)
     endpoint = Endpoint(asked.url, asked.model, key, asked.timeout_s, asked.attempts, prices)
     endpoint.wait = stop.wait
     return lambda slot: PromptedPolicy(asked, endpoint)

@@ -257,7 +257,7 @@ def picture(data: bytes | None, width: int, height: int, max_width: int) -> Pict
             if image.width * image.height > MAX_PIXELS:
                 return Picture("", units)
             shrunk = image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except (OSError, ValueError, SyntaxError, AssertionError, Image.DecompressionBombError):
         return Picture("", units)
     if shrunk.width > max_width:
         size = (max_width, max(1, round(shrunk.height * max_width / shrunk.width)))

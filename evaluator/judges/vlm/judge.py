@@ -211,8 +211,8 @@ def _scaled(data: bytes) -> bytes:
             if image.format == "JPEG" and max(image.size) <= MAX_SIDE:
                 return data
             picture = image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise JudgeError(f"A screenshot cannot be read: {error}.") from error
+    except (OSError, ValueError, SyntaxError, AssertionError, Image.DecompressionBombError) as error:
+        raise JudgeError(f"A screenshot cannot be read: {str(error) or 'it is damaged'}.") from error
     picture.thumbnail((MAX_SIDE, MAX_SIDE))
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=QUALITY)

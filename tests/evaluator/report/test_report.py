@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from episode_factory import SCREEN, make_episode, make_task, screen, with_elements
 from PIL import Image
+from policy_fakes import png_without_palette
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError
@@ -250,7 +251,7 @@ def huge_image() -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("damaged", [b"no image", huge_image()])
+@pytest.mark.parametrize("damaged", [b"no image", huge_image(), png_without_palette((9, 9))])
 def test_a_trajectory_with_damaged_screenshots_still_shows(tmp_path: Path, damaged: bytes) -> None:
     trajectory, images = make_episode(fault=Fault.INFERENCE)
     page = write_page(tmp_path, trajectory, dict.fromkeys(images, damaged))

@@ -91,12 +91,15 @@ class Optimiser:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`, whatever kind of optimiser wrote it, on however many ranks."""
+        """Restores `state_dict`, whatever kind of optimiser wrote it, on however many ranks.
+
+        Rate and decay stay as configured.
+        """
         states = {index: dict(own) for index, own in state["state"].items()}
         for index, own in states.items():
             if (copy := own.pop(COPY, None)) is not None:
                 self._parameters[index].copy_(copy)
-        self._adam.load_state_dict({**state, "state": states})
+        self._adam.load_state_dict({**self._adam.state_dict(), "state": states})
 
 
 def _copied(weight: nn.Parameter) -> nn.Parameter:

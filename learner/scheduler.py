@@ -299,7 +299,7 @@ class TaskScheduler:
             return {
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
-                "forgiven": self._forgiven,
+                "due": self._due(),
                 "leases": dict(self._table.counters),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
@@ -311,10 +311,11 @@ class TaskScheduler:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
-            self._forgiven = float(state["forgiven"])
             self._table.counters = dict(state["leases"])
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
+            # Under another `updates_per_episode` earlier episodes have paid for as much as before.
+            self._forgiven = self._due() - float(state["due"])
             self._branches.load_state_dict(state["branches"])
 
     # ---- under the lock ----

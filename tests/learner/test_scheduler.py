@@ -230,6 +230,20 @@ def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
     assert len(again.lease(50)) == 30
 
 
+@pytest.mark.parametrize("rate", [0.125, 2.0])
+def test_another_number_of_updates_per_episode_is_for_the_episodes_to_come(toy, rate) -> None:
+    rig = Rig(toy)
+    for lease in rig.lease(10):
+        rig.finish(lease)
+    rig.update()
+    assert rig.updates == 5
+    again = rig.restart(rig.save(), "i1", updates_per_episode=rate)
+    assert again.scheduler.updates_due() == 5
+    for lease in again.lease(1):
+        again.finish(lease)
+    assert again.scheduler.updates_due() == 5 + rate
+
+
 def test_an_episode_that_cannot_be_read_is_run_again(toy) -> None:
     rig = Rig(toy, episodes=3, updates_per_episode=0.01)
     lost, *others = rig.lease(8)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -227,8 +226,7 @@ class Updates:
     def _keep_values(self) -> None:
         """For `value_recompute: false`: gives episodes without values those of the present critic."""
         episodes = self._context.ingest.episodes
-        # In order of arrival: those without values come last, so that this takes no time for the others.
-        while new := list(takewhile(lambda episode: not episode.values, reversed(episodes.values())))[::-1]:
+        while new := [episode for episode in episodes.values() if not episode.values]:
             some = new[: self._config.batch_trajectories]
             self._guarded("scoring", some, partial(self._score, some))
 

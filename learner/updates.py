@@ -145,8 +145,9 @@ class Updates:
             result.metrics.update(learn_world(context, 1, progress.updates) if config.updates_enabled else {})
         result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
-        real = (~batch.imagined).cpu().numpy()
-        self._freshness.trained(staleness, _numpy(batch.success), result.steps, real)
+        real, success = (~batch.imagined).cpu().numpy(), _numpy(batch.success)
+        result.metrics["batch/success"] = float(success[real].mean())
+        self._freshness.trained(staleness, success, result.steps, real)
         self._trained.write(progress.updates + 1, batch.ids, result.steps)
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1

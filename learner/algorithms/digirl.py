@@ -76,8 +76,7 @@ class Digirl(ActorCritic[DigirlConfig]):
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c = self.config
-        rewards = batch.outcome + batch.penalty
-        total = torch.where(batch.mask, rewards, 0.0).sum(dim=1)
+        total = estimates.success + batch.penalty.sum(dim=1)
         scores = total - estimates.trajectory.detach().sigmoid()
         self._scores.extend(scores_of_all(scores, batch).tolist())
         kept = scores >= least_of_top(self._scores, c.top_fraction)

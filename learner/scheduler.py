@@ -186,6 +186,8 @@ class TaskScheduler:
             purpose, is_training = trajectory.purpose, trajectory.purpose is Purpose.TRAIN
             if trajectory.fault is not Fault.NONE:
                 return
+            if replayed and purpose is Purpose.DEMO:
+                self._demonstrated.draw()  # its task was drawn before the restart
             if is_usable or purpose not in (Purpose.TRAIN, Purpose.IMAGINED):
                 self._accounted[purpose] += 1
                 self._finished[purpose] += replayed
@@ -293,7 +295,7 @@ class TaskScheduler:
     def state_dict(self) -> dict[str, Any]:
         """What a restart needs, JSON-able. What training has not taken yet is left out: it comes again.
 
-        So are the draws of demonstrations, which are over when the first checkpoint is written.
+        Demonstrations are over when the first checkpoint is written.
         """
         with self._lock:
             return {

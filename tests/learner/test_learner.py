@@ -144,6 +144,8 @@ def test_a_stopped_warm_up_continues_where_it_was(toy, tmp_path) -> None:
     world.names = random.Random(1)
     again.context.ingest.restore()
     engine, before = again.context.train_step, learner.context.train_step
+    (state,) = (tmp_path / "warm_up").glob("step_*/state.json")
+    spent_s = json.loads(state.read_text())["elapsed_s"]
     seen, clone_on = [], engine.clone
 
     def watched(batch):
@@ -151,6 +153,7 @@ def test_a_stopped_warm_up_continues_where_it_was(toy, tmp_path) -> None:
             assert torch.equal(engine.policy.head.weight, before.policy.head.weight)
             moments = engine.state_dict()["cloner"]["state"][0], before.state_dict()["cloner"]["state"][0]
             assert torch.equal(*(one["exp_avg"] for one in moments))
+            assert again.progress.elapsed_s == spent_s > 0.0
         seen.append(batch)
         return clone_on(batch)
 

@@ -48,6 +48,18 @@ def test_demonstrations_spread_over_all_tasks_and_stop_at_their_number(toy) -> N
     assert rig.lease() == []
 
 
+def test_a_restart_goes_on_with_the_tasks_that_were_not_demonstrated_yet(toy) -> None:
+    rig = Rig(toy, phase=DEMONSTRATIONS)
+    for lease in rig.lease(3):
+        rig.finish(lease)
+    again = Rig(toy, phase=DEMONSTRATIONS, incarnation="i1")
+    again.store = rig.store
+    again.train(replayed=True)
+    leases = again.lease(50)
+    assert len(leases) == 3
+    assert len({one.task.id for one in (*rig.store, *leases[:2])}) == 5
+
+
 def test_what_a_person_plays_is_a_demonstration_of_that_task(toy) -> None:
     rig = Rig(toy)
     task = rig.lease()[0].task

@@ -207,6 +207,8 @@ def test_a_cut_branch_bootstraps_from_its_next_prompt_at_its_real_step(toy, poli
     limit = imagined(toy, "limit", steps, truncated=True, outcome=Outcome.STEP_LIMIT)
     for trajectory, terminated in ((cut, False), (limit, True)):  # `learner.time_limit: fails` is for limits
         assert compile_episode(trajectory, policy, bootstraps=False).terminated is terminated
+    real = compile_episode(toy.trajectory("real", steps, truncated=True, next_prompt=message), policy)
+    assert (real.terminated, real.final_prompt) == (False, ()), "the limit on its pixels is without them"
 
 
 def test_a_cut_branch_is_neither_success_nor_failure_but_what_its_end_is_worth(toy, policy, critic) -> None:

@@ -107,6 +107,22 @@ def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
     assert evals(tmp_path)[-1] >= 0.75
 
 
+def test_the_round_of_the_checkpoint_that_a_run_goes_back_to_is_measured_again(toy, tmp_path) -> None:
+    """Its result came after the checkpoint: with all that, it is lost."""
+    changes = {"episodes": 40, "eval_every": 10}
+    learner, _ = build(toy, tmp_path, **changes)
+    learner.run()
+    checkpoints.point(tmp_path / "checkpoints", "latest", "step_10")
+    again, world = build(toy, tmp_path, "i2", **changes)
+    world.names = random.Random(1)
+    restore(again.context, again.context.checkpointer.load())
+    again.context.report.writer.resume(10)
+    again.run()
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    resumed = next(number for number, row in enumerate(rows) if "resumed" in row)
+    assert [row["eval/val/updates"] for row in rows[resumed:] if "eval/val/updates" in row] == [10, 20]
+
+
 @pytest.mark.parametrize(
     ("section", "key", "message"),
     [

@@ -123,13 +123,10 @@ class Freshness:
     def trained(
         self, staleness: NDArray[np.int64], success: Floats, steps: StepStats, real: NDArray[np.bool_]
     ) -> None:
-        """Counts an update's trajectories that are `real`, [B], and their steps.
-
-        Those of a minibatch that was skipped have no steps, and do not count.
-        """
+        """Counts an update's trajectories that are `real`, [B], and their steps."""
         self.num_updates += 1
         bucket, of = VERSIONS.index(staleness), steps.row.numpy()
-        real = real & np.isin(np.arange(len(real)), of)
+        real = real & np.isin(np.arange(len(real)), of)  # without those of a minibatch that was skipped
         self._add("trajectories", bucket[real], np.ones(int(real.sum())))
         self._add("success", bucket[real], success[real])
         kept = real[of]

@@ -192,7 +192,7 @@ def compile_episode(
     terminated = not (is_cut and (bootstraps or (branch and trajectory.outcome is Outcome.UNJUDGED)))
     final_images: tuple[str, ...] = ()
     final_prompt: tuple[int, ...] = ()
-    if not terminated and trajectory.next_prompt:
+    if not terminated and branch and trajectory.next_prompt:
         final_images = shown_images(trajectory.next_prompt)
         final_prompt = tuple(policy.prompt_ids(trajectory.next_prompt, _pictures(images, final_images)))
     elif not terminated and trajectory.final is not None:

@@ -104,7 +104,7 @@ class FsdpOptimiser(Optimiser):
 
     def state_dict(self) -> dict[str, Any]:
         """See `Optimiser.state_dict`; rank 0 alone keeps the tensors."""
-        found: dict[str, Any] = {"state": {}, "param_groups": self._sharded.groups}
+        found: dict[str, Any] = {"state": {}}
         if not self._is_ready:
             return self._pending or found
         for index, parameter in enumerate(self._parameters):

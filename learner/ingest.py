@@ -104,9 +104,12 @@ class Ingest:
 
     def _is_used(self, trajectory: Trajectory) -> bool:
         """Whether there may be something to learn from it."""
-        purpose = trajectory.purpose
-        is_wanted = self._clones if purpose is Purpose.DEMO else purpose is not Purpose.EVAL
-        return is_wanted and trajectory.fault is Fault.NONE
+        has_place = {
+            Purpose.DEMO: self._clones,
+            Purpose.EVAL: False,
+            Purpose.IMAGINED: self._replay.imagined is not None,
+        }
+        return has_place.get(trajectory.purpose, True) and trajectory.fault is Fault.NONE
 
     def drain(self, timeout_s: float) -> int:
         """Takes all that has arrived, waiting up to `timeout_s` for the first. Returns how many."""
@@ -120,7 +123,7 @@ class Ingest:
             count += 1
         self._release()  # groups close by time too
         self._drop_stale()
-        if not self.episodes:  # all were too old, or of no use
+        if not len(self._replay):  # all were too old, or of no use
             self._scheduler.forgive_updates()
         return count
 
@@ -129,7 +132,7 @@ class Ingest:
         self.last_id = trajectory.id
         self._announced.pop(trajectory.id, None)
         if not self._is_used(trajectory):
-            self._scheduler.account(trajectory, replayed)
+            self._scheduler.account(trajectory, replayed, is_usable=False)
             return
         episode = self._examine(trajectory)
         self._scheduler.account(trajectory, replayed, episode is not None)
@@ -173,7 +176,7 @@ class Ingest:
             self.num_stale += 1
             return
         replay = self._replay.imagined if episode.is_imagined else self._replay
-        assert replay is not None, "without a world model nothing imagined is leased"
+        assert replay is not None
         evicted = replay.add(episode.id)
         self.episodes[episode.id] = episode
         if evicted is not None:

@@ -84,8 +84,7 @@ class Learner:
         context = self.context
         enter_phase(context, TRAINING)
         publish(context)
-        if self.progress.updates == 0:
-            self.validation.start()
+        self.validation.after_update()  # a crash may have lost the result of the checkpoint's round
         while not self.stop.is_set() and not self.is_over():
             context.clock.start_online()
             accounted = context.scheduler.accounted(Purpose.TRAIN)

@@ -126,6 +126,7 @@ class Freshness:
         """Counts an update's trajectories that are `real`, [B], and their steps."""
         self.num_updates += 1
         bucket, of = VERSIONS.index(staleness), steps.row.numpy()
+        real = real & np.isin(np.arange(len(real)), of)  # without those of a minibatch that was skipped
         self._add("trajectories", bucket[real], np.ones(int(real.sum())))
         self._add("success", bucket[real], success[real])
         kept = real[of]

@@ -69,7 +69,7 @@ class Optimiser:
         return self._norm
 
     def step(self) -> float:
-        """One step with these gradients; none if their norm, which it returns, is not finite."""
+        """One step with these gradients, whose norm it returns; `norm`, if it is known, must be finite."""
         norm = self.norm() if self._norm is None else self._norm
         assert norm is not None
         self._adam.step()
@@ -80,14 +80,13 @@ class Optimiser:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's AdamW writes it, of whole parameters, with `COPY`. Every rank must call it."""
-        found = self._adam.state_dict()
+        """The "state" of torch's AdamW, of whole parameters, with `COPY`. Every rank must call it."""
         copies = {id(copy): {COPY: copy.detach()} for _, copy in self._copies}
         states = {
             index: {**own, **copies.get(id(self._parameters[index]), {})}
-            for index, own in found["state"].items()
+            for index, own in self._adam.state_dict()["state"].items()
         }
-        return {**found, "state": states}
+        return {"state": states}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -96,7 +95,7 @@ class Optimiser:
         for index, own in states.items():
             if (copy := own.pop(COPY, None)) is not None:
                 self._parameters[index].copy_(copy)
-        self._adam.load_state_dict({**state, "state": states})
+        self._adam.load_state_dict({**self._adam.state_dict(), "state": states})
 
 
 def _copied(weight: nn.Parameter) -> nn.Parameter:

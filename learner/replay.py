@@ -297,7 +297,8 @@ class MixedReplay(Replay):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.imagined.load_state_dict(state["imagined"])
+        if "imagined" in state:
+            self.imagined.load_state_dict(state["imagined"])
 
 
 def _numbers(raw: NDArray[np.void]) -> NDArray[np.float64]:

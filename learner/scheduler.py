@@ -186,6 +186,8 @@ class TaskScheduler:
             purpose, is_training = trajectory.purpose, trajectory.purpose is Purpose.TRAIN
             if trajectory.fault is not Fault.NONE:
                 return
+            if replayed and purpose is Purpose.DEMO:
+                self._demonstrated.draw()  # its task was drawn before the restart
             if is_usable or purpose not in (Purpose.TRAIN, Purpose.IMAGINED):
                 self._accounted[purpose] += 1
                 self._finished[purpose] += replayed
@@ -293,13 +295,13 @@ class TaskScheduler:
     def state_dict(self) -> dict[str, Any]:
         """What a restart needs, JSON-able. What training has not taken yet is left out: it comes again.
 
-        So are the draws of demonstrations, which are over when the first checkpoint is written.
+        Demonstrations are over when the first checkpoint is written.
         """
         with self._lock:
             return {
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
-                "forgiven": self._forgiven,
+                "due": self._due(),
                 "leases": dict(self._table.counters),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
@@ -311,10 +313,11 @@ class TaskScheduler:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
-            self._forgiven = float(state["forgiven"])
             self._table.counters = dict(state["leases"])
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
+            # Under another `updates_per_episode` earlier episodes have paid for as much as before.
+            self._forgiven = self._due() - float(state["due"])
             self._branches.load_state_dict(state["branches"])
 
     # ---- under the lock ----

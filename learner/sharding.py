@@ -45,9 +45,6 @@ class ShardedPolicy(ABC):
         self.is_started = False
         self._module = _Calls(policy)
         self.is_half = _is_half(list(trainable(policy)), config.engine)
-        optim = config.optim
-        adam = torch.optim.AdamW(trainable(policy), lr=optim.lr, weight_decay=optim.weight_decay)
-        self.groups = adam.state_dict()["param_groups"]
         self.view = cast(Policy, _View(self))
         policy.is_joint = True
 

@@ -42,13 +42,7 @@ from distrl.learner.ranks import most_over_ranks, num_ranks, sum_over_ranks
 from distrl.learner.sharding import ShardedPolicy
 
 PER_TRAJECTORY = frozenset(
-    {
-        "batch/success",
-        "batch/imagined",
-        "batch/without_spread",
-        "loss/trajectory",
-        "value/trajectory_accuracy",
-    }
+    {"batch/imagined", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
 )
 PER_UPDATE = frozenset({"policy/grad_norm", "policy/rehearsal", "value/grad_norm"})
 

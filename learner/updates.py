@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -146,8 +145,9 @@ class Updates:
             result.metrics.update(learn_world(context, 1, progress.updates) if config.updates_enabled else {})
         result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
-        real = (~batch.imagined).cpu().numpy()
-        self._freshness.trained(staleness, _numpy(batch.success), result.steps, real)
+        real, success = (~batch.imagined).cpu().numpy(), _numpy(batch.success)
+        result.metrics["batch/success"] = float(success[real].mean())
+        self._freshness.trained(staleness, success, result.steps, real)
         self._trained.write(progress.updates + 1, batch.ids, result.steps)
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1
@@ -227,8 +227,7 @@ class Updates:
     def _keep_values(self) -> None:
         """For `value_recompute: false`: gives episodes without values those of the present critic."""
         episodes = self._context.ingest.episodes
-        # In order of arrival: those without values come last, so that this takes no time for the others.
-        while new := list(takewhile(lambda episode: not episode.values, reversed(episodes.values())))[::-1]:
+        while new := [episode for episode in episodes.values() if not episode.values]:
             some = new[: self._config.batch_trajectories]
             self._guarded("scoring", some, partial(self._score, some))
 

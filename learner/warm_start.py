@@ -150,12 +150,13 @@ class Cloning:
 
     def state_dict(self) -> dict[str, Any]:
         """What is not in the networks and their optimisers, JSON-able."""
-        rng = self._context.rng.bit_generator.state
-        return {"updates": self.num_updates, "drawn": self._num_drawn, "rng": rng}
+        rng, elapsed_s = self._context.rng.bit_generator.state, self._context.clock.elapsed_s()
+        return {"updates": self.num_updates, "drawn": self._num_drawn, "rng": rng, "elapsed_s": elapsed_s}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.num_updates, self._num_drawn = int(state["updates"]), int(state["drawn"])
         self._context.rng.bit_generator.state = state["rng"]
+        self._context.progress.elapsed_s = float(state["elapsed_s"])
 
     def has_fresh_steps(self) -> bool:
         """Whether an update is due before all demonstrations have arrived."""

@@ -83,7 +83,7 @@ class ZeroPolicy(ShardedPolicy):
 
     def states(self, user: ZeroOptimiser) -> dict[str, Any]:
         """See `Optimiser.state_dict`, of `user`; none if it made no step. Rank 0 alone keeps the tensors."""
-        found: dict[str, Any] = {"state": {}, "param_groups": self.groups}
+        found: dict[str, Any] = {"state": {}}
         adam = None if self._engine is None else self._engine.optimizer.optimizer
         if adam is None or self._user is not user or not adam.state:
             return user.pending or found

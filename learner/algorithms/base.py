@@ -254,7 +254,7 @@ def complete_loss(
         entropy_weights: [N] or one number.
         values: [N] V(s_t), of an objective that has them.
     """
-    rho, mask, real = scored.ratios.action, batch.steps.token_mask, ~batch.imagined
+    rho, mask = scored.ratios.action, batch.steps.token_mask
     terms = {
         "policy": term.losses,
         "entropy": -scored.entropy * entropy_weights,
@@ -274,7 +274,6 @@ def complete_loss(
             **{f"loss/{name}": float(loss.detach()) for name, loss in means.items()},
             **off_policy.metrics(stats),
             "policy/entropy": float(scored.entropy.detach().mean()),
-            "batch/success": float((batch.success * real).sum() / real.sum().clamp(min=1)),
             "batch/imagined": float(batch.imagined.float().mean()),
             "batch/steps": float(len(stats)),
             "advantage/mean": float(advantages.mean()),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -25,10 +26,9 @@ from distrl.configs.algorithms import DigirlConfig
 from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, States
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
-from distrl.learner.algorithms.base import Inputs, PolicyTerm, Scored
+from distrl.learner.algorithms.base import Inputs, NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.ranks import sum_over_ranks
-from distrl.learner.returns import discounted_sum
 
 
 def scores_of_all(scores: Tensor, batch: TrajectoryBatch) -> Tensor:
@@ -74,17 +74,20 @@ class Digirl(ActorCritic[DigirlConfig]):
             states[at], inputs.times[at], torch.zeros_like(tokens), torch.zeros_like(mask)
         )
 
+    def estimate(
+        self, batch: TrajectoryBatch, outputs: NetworkOutputs, rho: Tensor, recompute: bool | None = None
+    ) -> Estimates:
+        c, found = self.config, super().estimate(batch, outputs, rho, recompute)
+        v = batch.grid(found.values.baseline)
+        delta = found.returns.td_errors + batch.penalty
+        advantages = doubly_robust(found.advantages + v, delta, v, batch.mask, c.lam, c.baseline)
+        return replace(found, advantages=advantages)
+
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c = self.config
-        rewards = batch.outcome + batch.penalty
-        total = torch.where(batch.mask, rewards, 0.0).sum(dim=1)
+        total = estimates.success + batch.penalty.sum(dim=1)
         scores = total - estimates.trajectory.detach().sigmoid()
         self._scores.extend(scores_of_all(scores, batch).tolist())
         kept = scores >= least_of_top(self._scores, c.top_fraction)
-        v = batch.grid(estimates.values.baseline)
-        penalties = discounted_sum(batch.penalty, torch.full_like(batch.penalty, c.gamma), batch.mask)
-        mc = estimates.returns.targets + penalties
-        delta = estimates.returns.td_errors + batch.penalty
-        advantages = doubly_robust(mc, delta, v, batch.mask, c.lam, c.baseline)
-        chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(scored.log_pi.dtype)
+        chosen = batch.flat((estimates.advantages > c.step_threshold) & kept[:, None]).to(scored.log_pi.dtype)
         return PolicyTerm(-chosen * scored.log_pi, metrics={"batch/kept_fraction": float(chosen.mean())})

@@ -15,6 +15,7 @@ from distrl.configs.learner import LearnerConfig, ReplayConfig
 from distrl.configs.schema import Config
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Branch, Fault, Outcome, Purpose
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.episodes import compile_episode
@@ -206,6 +207,8 @@ def test_a_cut_branch_bootstraps_from_its_next_prompt_at_its_real_step(toy, poli
     limit = imagined(toy, "limit", steps, truncated=True, outcome=Outcome.STEP_LIMIT)
     for trajectory, terminated in ((cut, False), (limit, True)):  # `learner.time_limit: fails` is for limits
         assert compile_episode(trajectory, policy, bootstraps=False).terminated is terminated
+    real = compile_episode(toy.trajectory("real", steps, truncated=True, next_prompt=message), policy)
+    assert (real.terminated, real.final_prompt) == (False, ()), "the limit on its pixels is without them"
 
 
 def test_a_cut_branch_is_neither_success_nor_failure_but_what_its_end_is_worth(toy, policy, critic) -> None:
@@ -224,14 +227,30 @@ def test_a_cut_branch_is_neither_success_nor_failure_but_what_its_end_is_worth(t
         alike = replace(estimates, advantages=torch.ones(2, 1))
         assert objective.normalised(batch, alike).tolist() == pytest.approx([weight, 1.0])
     metrics = train_step.measure(batch).metrics
-    assert (metrics["batch/success"], metrics["batch/imagined"]) == (1.0, 0.5), "of real episodes alone"
+    assert metrics["batch/imagined"] == 0.5
+
+
+def test_digirl_keeps_a_cut_branch_by_what_its_end_is_worth(toy, policy, critic) -> None:
+    config = LearnerConfig.model_validate({"algorithm": {"kind": "digirl", "top_fraction": 0.5}})
+    message = toy.step(5, (0,), (0.0,), image=7).chats[0].messages
+    step = toy.step(1, (2,), (-1.0,), image=1)
+    cut = imagined(toy, "cut", [step], truncated=True, outcome=Outcome.UNJUDGED, next_prompt=message)
+    lost = toy.trajectory("lost", [step, step, toy.step(1, (2,), (-1.0,), image=1, shaping=0.3)])
+    batch = toy.batch(policy, cut, lost)
+    with torch.no_grad():
+        critic.value.bias.fill_(3.0)
+    result = TrainStep(policy, critic, build_algorithm(config), config).measure(batch)
+    assert result.metrics["batch/kept_fraction"] == 0.25, "the one step that leads to where success is likely"
 
 
 RUN = {"model": "oracle", "imagined_per_real": 1, "min_real": 20, "horizon": 1, "max_imagined_share": 0.25}
 
 
 def test_a_run_learns_from_them_and_counts_only_real_ones(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, world=RUN, episodes=100, replay={"capacity": 32})
+    algorithm = {"kind": "ppo", "minibatches": 4}
+    learner, world = build(
+        toy, tmp_path, world=RUN, episodes=100, replay={"capacity": 32}, algorithm=algorithm
+    )
     learner.run()
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     assert (rows[-1]["episodes"], world.played) == (100, 100)
@@ -245,8 +264,12 @@ def test_a_run_learns_from_them_and_counts_only_real_ones(toy, tmp_path) -> None
     assert updates[-1]["train/success"] == pytest.approx(sum(successes) / 100, abs=0.05)
     ingest = learner.context.ingest
     assert ingest.metrics()["train/success"] == pytest.approx(sum(successes) / 100)
-    used = [json.loads(line)["id"] for line in (tmp_path / "trained.jsonl").read_text().splitlines()]
-    assert set(used) & {one.id for one in world.store.iterate(Purpose.IMAGINED)}
+    used = [json.loads(line) for line in (tmp_path / "trained.jsonl").read_text().splitlines()]
+    assert {line["id"] for line in used} & {one.id for one in world.store.iterate(Purpose.IMAGINED)}
+    outcomes = {one.id: one.success for one in real}
+    for row in updates:
+        drawn = [line["id"] for line in used if line["update"] == row["step"] and line["id"] in outcomes]
+        assert row["batch/success"] == pytest.approx(sum(map(outcomes.get, drawn)) / len(drawn))
 
 
 def test_both_buffers_come_back_after_a_restart(toy, tmp_path) -> None:
@@ -262,6 +285,41 @@ def test_both_buffers_come_back_after_a_restart(toy, tmp_path) -> None:
     again.context.scheduler.set_phase("training")
     leases = again.context.scheduler.grant("w", 64)
     assert Purpose.IMAGINED in {lease.purpose for lease in leases}, "from states of before the restart"
+
+
+def test_a_run_may_be_resumed_without_a_world_model_and_with_one_again(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, world=RUN, stop_after=60)
+    learner.run()
+    late = next(lease for lease in world.scheduler.grant("w", 8) if lease.purpose is Purpose.IMAGINED)
+    world.store.add(world.play(late), world.toy.pixels)  # it has come since the checkpoint
+    counts = learner.context.scheduler.accounted
+
+    def resumed(incarnation, world):
+        again, _ = build(toy, tmp_path, incarnation=incarnation, world=world)
+        restore(again.context, again.context.checkpointer.load())
+        return again.context
+
+    without = resumed("i2", {})
+    assert set(without.ingest.episodes) == set(without.replay.ids)
+    assert without.scheduler.accounted(Purpose.IMAGINED) == counts(Purpose.IMAGINED), "it pays for nothing"
+    without.progress.updates += 1
+    without.checkpointer.save(without.progress.updates, json.loads(json.dumps(state_of(without))))
+    again = resumed("i3", RUN)
+    assert (again.replay.ids, again.replay.imagined.ids) == (without.replay.ids, [])
+    again.scheduler.set_phase("training")
+    assert Purpose.IMAGINED in {lease.purpose for lease in again.scheduler.grant("w", 64)}
+
+
+def test_updates_that_are_due_are_forgiven_when_only_imagined_ones_are_left(toy, tmp_path) -> None:
+    context = build(toy, tmp_path, world=RUN, min_replay=1)[0].context
+    steps = [toy.step(1, (1,), (-1.0,))]
+    for one in (toy.trajectory("real", steps), imagined(toy, "imagined", steps)):
+        context.store.add(one, toy.pixels)
+        context.ingest.take(one)
+    assert context.scheduler.updates_due() > 0.5
+    context.ingest.drop(["real"])
+    context.ingest.drain(0.0)
+    assert context.scheduler.updates_due() == 0
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,22 @@ def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
     assert evals(tmp_path)[-1] >= 0.75
 
 
+def test_the_round_of_the_checkpoint_that_a_run_goes_back_to_is_measured_again(toy, tmp_path) -> None:
+    """Its result came after the checkpoint: with all that, it is lost."""
+    changes = {"episodes": 40, "eval_every": 10}
+    learner, _ = build(toy, tmp_path, **changes)
+    learner.run()
+    checkpoints.point(tmp_path / "checkpoints", "latest", "step_10")
+    again, world = build(toy, tmp_path, "i2", **changes)
+    world.names = random.Random(1)
+    restore(again.context, again.context.checkpointer.load())
+    again.context.report.writer.resume(10)
+    again.run()
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    resumed = next(number for number, row in enumerate(rows) if "resumed" in row)
+    assert [row["eval/val/updates"] for row in rows[resumed:] if "eval/val/updates" in row] == [10, 20]
+
+
 @pytest.mark.parametrize(
     ("section", "key", "message"),
     [
@@ -144,6 +160,8 @@ def test_a_stopped_warm_up_continues_where_it_was(toy, tmp_path) -> None:
     world.names = random.Random(1)
     again.context.ingest.restore()
     engine, before = again.context.train_step, learner.context.train_step
+    (state,) = (tmp_path / "warm_up").glob("step_*/state.json")
+    spent_s = json.loads(state.read_text())["elapsed_s"]
     seen, clone_on = [], engine.clone
 
     def watched(batch):
@@ -151,6 +169,7 @@ def test_a_stopped_warm_up_continues_where_it_was(toy, tmp_path) -> None:
             assert torch.equal(engine.policy.head.weight, before.policy.head.weight)
             moments = engine.state_dict()["cloner"]["state"][0], before.state_dict()["cloner"]["state"][0]
             assert torch.equal(*(one["exp_avg"] for one in moments))
+            assert again.progress.elapsed_s == spent_s > 0.0
         seen.append(batch)
         return clone_on(batch)
 

@@ -262,6 +262,14 @@ def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, 
 MASK = torch.tensor([[True, True], [True, False], [True, True]])
 
 
+def test_the_advantages_that_digirl_shows_are_those_that_it_compares(policy, critic, batch) -> None:
+    algorithm = build("digirl", {"top_fraction": 1.0})
+    prepare(algorithm, policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
+    shown = result.steps.columns["advantage"] > algorithm.config.step_threshold
+    assert float(shown.double().mean()) == pytest.approx(result.metrics["batch/kept_fraction"])
+
+
 def test_ratios_sum_over_tokens_and_clamp() -> None:
     logp = torch.tensor([[-1.0, -2.0], [-1.0, 99.0], [-50.0, -1.0]], requires_grad=True)
     behaviour = torch.tensor([[-1.5, -2.5], [-1.0, 0.0], [-1.0, -1.0]])

@@ -170,3 +170,11 @@ def test_shares_of_tokens_are_divided_by_tokens() -> None:
     table = fresh.take()
     assert table["staleness/1/clipped_fraction"] == 0.25
     assert (table["staleness/1/tokens"], table["staleness/1/steps"]) == (4, 2)
+
+
+def test_what_a_skipped_minibatch_was_of_does_not_count() -> None:
+    fresh = Freshness()
+    fresh.trained(np.array([0, 4]), np.array([1.0, 0.0]), steps([0], [1.0]), BOTH)
+    table = fresh.take()
+    assert table["staleness/0/trajectories"] == 1
+    assert len(table) == 6, "the bucket of the other is empty"

@@ -38,6 +38,18 @@ def test_each_episode_is_valued_once(toy, policy, tmp_path) -> None:
     assert episodes == before
 
 
+def test_an_episode_between_those_that_have_values_gets_some(toy, policy, tmp_path) -> None:
+    """After a restart imagined episodes, with values, come after real ones that arrived last."""
+    learner, _ = build(toy, tmp_path, value_recompute=False)
+    learner.context.batcher = toy.batcher(policy)
+    one = compile_episode(toy.trajectory("a", [toy.step(1, (1,), (-1.5,))]), policy)
+    episodes = learner.context.ingest.episodes
+    episodes |= {"a": one, "b": replace(one, id="b", values=(0.5, 0.0))}
+    learner.updates._keep_values()
+    assert len(episodes["a"].values) == 2
+    assert episodes["b"].values == (0.5, 0.0)
+
+
 def test_a_run_learns_from_them_and_resumes_with_them(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, value_recompute=False, episodes=60, eval_every=0)
     learner.run()

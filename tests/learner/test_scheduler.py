@@ -48,6 +48,18 @@ def test_demonstrations_spread_over_all_tasks_and_stop_at_their_number(toy) -> N
     assert rig.lease() == []
 
 
+def test_a_restart_goes_on_with_the_tasks_that_were_not_demonstrated_yet(toy) -> None:
+    rig = Rig(toy, phase=DEMONSTRATIONS)
+    for lease in rig.lease(3):
+        rig.finish(lease)
+    again = Rig(toy, phase=DEMONSTRATIONS, incarnation="i1")
+    again.store = rig.store
+    again.train(replayed=True)
+    leases = again.lease(50)
+    assert len(leases) == 3
+    assert len({one.task.id for one in (*rig.store, *leases[:2])}) == 5
+
+
 def test_what_a_person_plays_is_a_demonstration_of_that_task(toy) -> None:
     rig = Rig(toy)
     task = rig.lease()[0].task
@@ -228,6 +240,20 @@ def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
     assert again.scheduler.state_dict() == state
     assert again.scheduler.accounted(Purpose.TRAIN) == 10
     assert len(again.lease(50)) == 30
+
+
+@pytest.mark.parametrize("rate", [0.125, 2.0])
+def test_another_number_of_updates_per_episode_is_for_the_episodes_to_come(toy, rate) -> None:
+    rig = Rig(toy)
+    for lease in rig.lease(10):
+        rig.finish(lease)
+    rig.update()
+    assert rig.updates == 5
+    again = rig.restart(rig.save(), "i1", updates_per_episode=rate)
+    assert again.scheduler.updates_due() == 5
+    for lease in again.lease(1):
+        again.finish(lease)
+    assert again.scheduler.updates_due() == 5 + rate
 
 
 def test_an_episode_that_cannot_be_read_is_run_again(toy) -> None:

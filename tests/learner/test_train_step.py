@@ -61,10 +61,10 @@ def test_what_several_steps_say_becomes_one(level) -> None:
     """Two epochs over trajectories of 1, 2 and 3 steps. 12 steps in all, of ratios 1 (4), 2 (2), 3 (5), 4."""
     merged = merge(
         [
-            said([2, 0], [3, 1], 1.0, level, x=1.0, **{"batch/success": 0.0, "policy/grad_norm": 1.0}),
-            said([1], [2], 2.0, level, x=2.0, **{"batch/success": 1.0, "policy/grad_norm": 2.0}),
-            said([1, 2], [2, 3], 3.0, level, x=3.0, **{"batch/success": 0.5, "policy/grad_norm": 3.0}),
-            said([0], [1], 4.0, level, x=4.0, **{"batch/success": 0.0, "policy/grad_norm": 8.0}),
+            said([2, 0], [3, 1], 1.0, level, x=1.0, **{"batch/imagined": 0.0, "policy/grad_norm": 1.0}),
+            said([1], [2], 2.0, level, x=2.0, **{"batch/imagined": 1.0, "policy/grad_norm": 2.0}),
+            said([1, 2], [2, 3], 3.0, level, x=3.0, **{"batch/imagined": 0.5, "policy/grad_norm": 3.0}),
+            said([0], [1], 4.0, level, x=4.0, **{"batch/imagined": 0.0, "policy/grad_norm": 8.0}),
         ],
         3,
     )
@@ -72,7 +72,7 @@ def test_what_several_steps_say_becomes_one(level) -> None:
     assert float(merged.policy_loss) == 4.0
     found = merged.metrics
     assert found["x"] == pytest.approx((4 * 1 + 2 * 2 + 5 * 3 + 4) / 12), "by steps"
-    assert found["batch/success"] == pytest.approx((2 * 0 + 1 * 1 + 2 * 0.5 + 0) / 6), "by trajectories"
+    assert found["batch/imagined"] == pytest.approx((2 * 0 + 1 * 1 + 2 * 0.5 + 0) / 6), "by trajectories"
     assert found["policy/grad_norm"] == pytest.approx((1 + 2 + 3 + 8) / 4), "by gradient steps"
     assert found["batch/steps"] == 6
     assert found["off_policy/ratio_max"] == pytest.approx(4.0)
@@ -353,6 +353,18 @@ def test_the_optimiser_steps_by_the_rate(make_step, two) -> None:
     assert float(moved) == pytest.approx(0.011, rel=1e-3)
     critic_moved = (engine.critic.value.bias.detach() - critic_before).abs().max()
     assert float(critic_moved) == pytest.approx(1e-3, rel=1e-3), "the critic's rate is its own and constant"
+
+
+def test_a_resumed_optimiser_has_the_rate_and_decay_of_the_present_configuration() -> None:
+    module = torch.nn.Linear(1, 1, bias=False)
+    first = Optimiser(module, 0.01, 0.0, 1e9)
+    steps(first, module, 3)
+    resumed = Optimiser(module, 0.2, 0.5, 1e9)
+    resumed.load_state_dict(first.state_dict())
+    before = float(module.weight.detach())
+    steps(resumed, module, 1)
+    assert float(module.weight.detach()) == pytest.approx(before * (1 - 0.2 * 0.5) - 0.2, rel=1e-4)
+    assert int(resumed.state_dict()["state"][0]["step"]) == 4
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights_alone() -> None:

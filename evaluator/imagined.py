@@ -23,8 +23,8 @@ from distrl.core.files import write_atomically
 from distrl.core.rundir import RunDir
 from distrl.core.types import Observation, Outcome, Purpose, Trajectory, Verdict, image_digest
 from distrl.core.world import text_of
-from distrl.evaluator.agreement import AgreementReport, Drift, Judged, compare, solved
-from distrl.evaluator.report.viewer import worst, write_agreement_page
+from distrl.evaluator.agreement import AgreementReport, Drift, Judged, compare, disagreements, solved
+from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.envs import build_env
 from distrl.workers.envs.base import Env, Frame
@@ -143,7 +143,7 @@ def compare_imagined(run: RunDir, limit: int, on_episode: Callable[[int], None])
             update={"origins": solved(origins), "drift": tuple(drift(*one) for one in errors.items())}
         )
         write_atomically(run.path / f"agreement-{JUDGE}.json", report.model_dump_json(indent=2))
-        wrong = ((one, store.get(one.trajectory_id)) for one in worst(judged))
+        wrong = ((one, store.get(one.trajectory_id)) for one in disagreements(judged))
         shown = ((one, replay(env, trajectory, rewards).as_shown()) for one, trajectory in wrong)
         write_agreement_page(run.path / f"agreement-{JUDGE}.html", report, judged, shown)
     return report

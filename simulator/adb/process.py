@@ -49,8 +49,14 @@ class Announcer:
     async def run(self) -> None:
         """Announces what the server does not list, until cancelled; the server may come and go."""
         while True:
-            with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError):
-                await asyncio.wait_for(self._announce(), _DEADLINE_S)
+            announcing = asyncio.create_task(self._announce())
+            try:  # not by wait_for, which loses a cancellation that comes as its task ends
+                await asyncio.wait({announcing}, timeout=_DEADLINE_S)
+            finally:
+                announcing.cancel()
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
+                if announcing.done():
+                    announcing.result()
             await asyncio.sleep(_CHECK_S)
 
     async def _announce(self) -> None:

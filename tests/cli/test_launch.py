@@ -94,7 +94,7 @@ def test_counts_stay_within_their_bounds(tmp_path: Path) -> None:
         app, ["launch", "quickstart", "--on", "local", "--set=placement.workers={count: 9, max: 4}"]
     )
     assert result.exit_code == 2
-    assert "count 9 is not between min None and max 4" in result.stderr
+    assert "min, count and max must not decrease, but those set are [9, 4]" in result.stderr
 
 
 @pytest.mark.parametrize("host", ["2001:db8::1", "me@[::1]", "farm-1:22", "-oProxyCommand=x", ""])

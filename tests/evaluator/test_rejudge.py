@@ -310,7 +310,7 @@ def test_the_page_leaves_out_what_the_store_has_trimmed(tmp_path: Path) -> None:
         with contextlib.closing(rejudged):
             page = rejudged.write_page().read_text()
     assert (wrong.id in page, other.id in page) == (False, True)
-    assert "2 episodes, the judge's surest errors first; 1 are shown" in page
+    assert "2 episodes, the surest errors of the judge first; 1 are shown" in page
 
 
 @pytest.mark.parametrize(

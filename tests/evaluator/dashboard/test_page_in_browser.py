@@ -119,7 +119,7 @@ def test_a_slot_is_followed_until_its_dialog_is_closed(browser: Chromium, serve:
     browser.run("document.querySelectorAll('.tile')[3].click()")
     holds(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
     assert "worker-0, slot 3 on emulator-5560" in text(browser, "#follow")
-    assert ("pictures", "worker-0/3") in stub.viewers
+    until(lambda: ("pictures", "worker-0/3") in stub.viewers, "a stream of events of the slot")
     press(browser, "Escape")
     holds(browser, "return !document.querySelector('#follow[open]')")
 

@@ -126,15 +126,15 @@ def compare_imagined(run: RunDir, limit: int, on_episode: Callable[[int], None])
     rewards = config.worker.rewards
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(contextlib.closing(StoredEpisodes(run.path)))
-        names, kept = store.ids(Purpose.IMAGINED), set(store.ids())
+        names = store.ids(Purpose.IMAGINED)
         if not names:
             raise StoreError(f"{run.path} has no imagined episodes.", "Name a run with world.model.")
         env = stack.enter_context(contextlib.closing(build_env(config.env)))
-        for name in names[:: -(-len(names) // limit)]:
-            found = replay(env, trajectory := store.get(name), rewards)
-            judged.append(Judged.of(name, trajectory.task, found.is_solved, verdict(trajectory)))
-            if trajectory.branch is not None and trajectory.branch.trajectory in kept:
-                origin = store.get(trajectory.branch.trajectory)
+        for trajectory in store.kept(names[:: -(-len(names) // limit)]):
+            found = replay(env, trajectory, rewards)
+            judged.append(Judged.of(trajectory.id, trajectory.task, found.is_solved, verdict(trajectory)))
+            assert trajectory.branch is not None
+            for origin in store.kept([trajectory.branch.trajectory]):
                 origins.append((origin.task.id, origin.success >= SUCCESS_SCORE))
             for number, error in enumerate(found.errors, 1):
                 errors[number].append(error)
@@ -143,7 +143,7 @@ def compare_imagined(run: RunDir, limit: int, on_episode: Callable[[int], None])
             update={"origins": solved(origins), "drift": tuple(drift(*one) for one in errors.items())}
         )
         write_atomically(run.path / f"agreement-{JUDGE}.json", report.model_dump_json(indent=2))
-        wrong = ((one, store.get(one.trajectory_id)) for one in disagreements(judged))
+        wrong = ((one, found) for one in disagreements(judged) for found in store.kept([one.trajectory_id]))
         shown = ((one, replay(env, trajectory, rewards).as_shown()) for one, trajectory in wrong)
         write_agreement_page(run.path / f"agreement-{JUDGE}.html", report, judged, shown)
     return report

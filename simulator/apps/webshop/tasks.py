@@ -11,7 +11,7 @@ newsletters, app banners, advertised results, products that are sold out (never 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from distrl.core.actions import Action
@@ -175,11 +175,14 @@ class Shopper:
             return self._tap(what, f"{what}_{str(value).replace(' ', '_')}")
         return BACK if panel else self._tap(what, "choose_" + what)
 
-    def fill(self, wanted: Sequence[shop_state.Item], query: str = "") -> Action | None:
+    def fill(
+        self, wanted: Sequence[shop_state.Item], query: str = "", unnamed: Container[str] = ()
+    ) -> Action | None:
         """Makes the cart hold `wanted` and nothing else.
 
         Args:
             query: What finds the products that are missing; "" is their titles.
+            unnamed: Titles that the goal does not have: such a product cannot be found again.
         """
         cart = self.data["cart"]
         for place, item in enumerate(cart):
@@ -188,7 +191,8 @@ class Shopper:
                 return self._mend(place, like[0]["count"] - item["count"] if like else 0)
         for item in wanted:
             if not any(same(item, other) for other in cart):
-                return self.add(item, query or PRODUCTS[item["id"]].title)
+                title = PRODUCTS[item["id"]].title
+                return IMPOSSIBLE if title in unnamed else self.add(item, query or title)
         return None
 
     def cart(self) -> Action | None:
@@ -356,6 +360,10 @@ def changed(params: Params) -> list[shop_state.Item]:
     return [item for item in cart if item["count"]]
 
 
+def _titles(params: Params) -> set[str]:
+    return {entry["product"] for entry in params["cart"]}
+
+
 def _checkout(state: State, params: Params) -> bool:
     data = _data(state, params)
     here = _page(state, params) == ["review"] and data["delivery"] == params["delivery"]
@@ -382,7 +390,8 @@ def _go_first(shopper: Shopper, params: Params) -> Action | None:
 
 
 def _go_checkout(shopper: Shopper, params: Params) -> Action | None:
-    return shopper.fill(items(params["cart"])) or shopper.check_out(params["delivery"])
+    cart = items(params["cart"])
+    return shopper.fill(cart, unnamed=_titles(params)) or shopper.check_out(params["delivery"])
 
 
 def _template(
@@ -445,7 +454,7 @@ TEMPLATES: dict[str, Template] = {
         3,
         {"cart": list, "product": str, "count": int},
         lambda state, params: _holds(state, params, changed(params)),
-        lambda shopper, params: shopper.fill(changed(params)),
+        lambda shopper, params: shopper.fill(changed(params), unnamed=_titles(params) - {params["product"]}),
         _CART,
         count=(0, *_COUNTS),
         **_TITLES,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from distrl.core.actions import ActionKind
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.simulator.tasks import play as tasks
@@ -114,6 +115,28 @@ def test_what_a_user_may_ask_for_is_to_be_done_and_can_be(template: str, params:
             break
         env.step(action)
     assert env.evaluate() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("template", "params", "kind"),
+    [
+        ("webshop3_checkout", {"delivery": "express"}, ActionKind.IMPOSSIBLE),
+        ("webshop3_cart", {"product": LAPTOP, "count": 2}, ActionKind.IMPOSSIBLE),
+        ("webshop3_cart", {"product": HEADPHONES, "count": 2}, ActionKind.COMPLETE),
+    ],
+)
+def test_the_expert_does_not_look_for_a_product_that_the_goal_does_not_name(
+    template: str, params: dict[str, Any], kind: ActionKind
+) -> None:
+    env = PhoneEnv(width=72, height=160)
+    cart = [{"product": HEADPHONES}, {"product": LAPTOP}]
+    params = {"layout": 0, **SHOP, "level": 3, "cart": cart, **params}
+    env.reset(Task(id="t", suite="s", template=template, split="x", goal="g", params=params, seed=2))
+    web = env._backend.device.phone.state["apps"]["browser"]["web"]  # type: ignore[attr-defined]
+    del web["shops"]["voltivo"]["cart"][0]
+    while not (action := env.expert_action()).is_terminal:
+        env.step(action)
+    assert action.kind is kind
 
 
 def test_a_message_that_is_to_be_sent_is_not_in_the_chat_already() -> None:

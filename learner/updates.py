@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -309,8 +311,13 @@ class Updates:
         config = self._config.demonstrations
         if not config.rehearsal or not self._config.updates_enabled:
             return []
-        steps = [(one, step) for one in self._context.ingest.demonstrations for step in one.steps]
-        return [steps[i] for i in self._context.rng.choice(len(steps), min(config.batch_size, len(steps)))]
+        demonstrations = self._context.ingest.demonstrations
+        starts = list(accumulate((len(one.steps) for one in demonstrations), initial=0))
+        drawn = []
+        for place in self._context.rng.choice(starts[-1], min(config.batch_size, starts[-1])):
+            i = bisect_right(starts, place) - 1
+            drawn.append((demonstrations[i], demonstrations[i].steps[place - starts[i]]))
+        return drawn
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:
         return [self._context.ingest.episodes[name] for name in ids]

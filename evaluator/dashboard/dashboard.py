@@ -23,8 +23,9 @@ from distrl.core.errors import DistrlError, NetworkError, NotStored
 from distrl.core.messages import MAX_FOLLOWED, Watching
 from distrl.core.security import Security, load_security
 from distrl.core.slot_view import Hand
+from distrl.core.types import Purpose
 from distrl.evaluator.dashboard.curves import curves, kept
-from distrl.evaluator.dashboard.index import EpisodeIndex, is_real
+from distrl.evaluator.dashboard.index import EpisodeIndex
 from distrl.evaluator.dashboard.observer import Observer
 from distrl.evaluator.dashboard.player import episode_json
 from distrl.evaluator.dashboard.run_files import RunFiles
@@ -186,7 +187,9 @@ class Dashboard:
             "devices": {
                 "counts": device_counts(metrics),
                 "pool": pool(wall) if wall is not None else [],
-                "faults": Counter(row["fault"] for row in index.rows if row["fault"] and is_real(row)),
+                "faults": Counter(
+                    row["fault"] for row in index.rows if row["fault"] and row["purpose"] != Purpose.IMAGINED
+                ),
                 "postmortems": files.postmortems(),
             },
             "costs": costs(config, metrics, index.total, files.store_bytes(), disk),

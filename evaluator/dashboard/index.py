@@ -38,7 +38,8 @@ Row = dict[str, Any]
 class Selection(Record):
     """Filters for rows, of which at most `limit` are wanted, older than the row `before`; None matches all.
 
-    `fault` may be "any" or "none", `task` a template or an id, `purpose` "real": all but imagined ones.
+    `fault` may be "any" or "none", `task` a template or an id, `purpose` "own": neither demonstrated nor
+    imagined.
     """
 
     outcome: str | None = None
@@ -63,7 +64,7 @@ class Selection(Record):
             and self.mode in (None, row["mode"])
             and self.task in (None, row["template"], row["task"])
             and self.group in (None, row["group"])
-            and self.purpose in (None, row["purpose"], "real" if is_real(row) else None)
+            and self.purpose in (None, row["purpose"], "own" if is_own(row) else None)
             and (self.min_staleness is None or (row["staleness"] or 0) >= self.min_staleness)
             and (self.after is None or row["started_at"] >= self.after)
             and (self.until is None or row["started_at"] < self.until)
@@ -126,8 +127,8 @@ class EpisodeIndex:
         }
 
     def heatmap(self, bins: int) -> dict[str, Any]:
-        """Real episodes by template in `bins` equal spans of time: how many, solved, faulted and judged."""
-        rows = [row for row in self.rows if is_real(row)]
+        """Own episodes by template in `bins` equal spans of time: how many, solved, faulted and judged."""
+        rows = [row for row in self.rows if is_own(row)]
         times = [row["started_at"] for row in rows]
         start, end = min(times, default=0.0), max(times, default=0.0)
         span = max(end - start, 1e-3)
@@ -178,9 +179,9 @@ class EpisodeIndex:
         return bool(older)
 
 
-def is_real(row: Row) -> bool:
-    """Whether the episode was not imagined."""
-    return bool(row["purpose"] != Purpose.IMAGINED.value)
+def is_own(row: Row) -> bool:
+    """Whether the agent acted in the real environment."""
+    return row["purpose"] in (Purpose.TRAIN.value, Purpose.EVAL.value)
 
 
 def _rows(packed: Iterable[Packed]) -> list[Row]:

@@ -6,7 +6,7 @@ const OUTCOMES = {
   success: "solved", failure: "not solved", "step-limit": "out of steps", "impossible-claimed": "gave up", unjudged: "not judged",
 };
 const FAULTS = {none: "no fault", any: "any fault", device: "device", env: "environment", inference: "inference"};
-const PURPOSES = {real: "all but imagined", train: "training", eval: "evaluation", demo: "demonstration", imagined: "imagined"};
+const PURPOSES = {own: "the agent's own", train: "training", eval: "evaluation", demo: "demonstration", imagined: "imagined"};
 const COLUMNS = ["Task", "Ended", "Why it failed", "Steps", "Reward", "Seconds", "Weights", "Staleness", "Group", "Ago"];
 const NUMBERS = new Set(["Steps", "Reward", "Seconds", "Staleness", "Ago"]);
 

@@ -21,7 +21,7 @@ export async function drawHeat(choose) {
   const bins = times.length - 1, every = Math.ceil(bins / 5);
   const titles = clocks.slice(0, -1).map((clock, bin) => el("th", {scope: "col"}, bin % every ? "" : clock));
   const lines = rows.map(({task, episodes, cells}, row) => el("tr", el("th", {scope: "row"}, task), cells.map((numbers, bin) => {
-    const span = {task, purpose: "real", after: times[bin], until: times[bin + 1], words: `${clocks[bin]}–${clocks[bin + 1]}`};
+    const span = {task, purpose: "own", after: times[bin], until: times[bin + 1], words: `${clocks[bin]}–${clocks[bin + 1]}`};
     return el("td", cell(numbers, span, [row, bin], choose));
   }), el("td.n.soft", count(episodes))));
   const table = el("table.heat", el("thead", el("tr", el("td"), titles, el("td"))), el("tbody", lines));

@@ -183,7 +183,7 @@ def test_the_heatmap_counts_every_episode_once(browser: Browser) -> None:
     assert sums == {"toggle": [3, 1, 1, 2], "alarm": [3, 1, 1, 2]}
     for row in found["rows"]:
         for start, end, cell in zip(found["times"][:-1], found["times"][1:], row["cells"], strict=True):
-            query = f"/api/episodes?task={row['task']}&purpose=real&after={start}&until={end}"
+            query = f"/api/episodes?task={row['task']}&purpose=own&after={start}&until={end}"
             assert len(browser.json(query)["rows"]) == cell[0]
 
 
@@ -359,20 +359,21 @@ def test_staleness_counts_versions_that_became_known_later(watched: Dashboard, r
     assert [row["staleness"] for row in watched.index.select(Selection(min_staleness=17))["rows"]] == [17]
 
 
-def test_imagined_episodes_are_listed_but_not_in_the_heatmap(run: RunDir) -> None:
+def test_imagined_and_demonstrated_episodes_are_listed_but_not_in_the_heatmap(run: RunDir) -> None:
     with contextlib.closing(TrajectoryStore(run.store)) as store:
         trajectory, images = make_episode(make_task(7), success=True)
         store.add(trajectory.model_copy(update={"purpose": Purpose.IMAGINED}), images)
         faulted = {"id": "faulted", "purpose": Purpose.IMAGINED, "fault": Fault.ENV}
         store.add(trajectory.model_copy(update=faulted), images)
-    with indexed(run, 8) as dashboard:
+        store.add(trajectory.model_copy(update={"id": "shown", "purpose": Purpose.DEMO}), images)
+    with indexed(run, 9) as dashboard:
         rows = dashboard.index.select(Selection(purpose="imagined"))["rows"]
         assert [row["id"] for row in rows] == ["faulted", trajectory.id]
         assert "env" not in dashboard.snapshot()["devices"]["faults"]
         # A cell opens what it counts.
-        real = dashboard.index.select(Selection(purpose="real"))["rows"]
-        assert len(real) == 6
-        assert trajectory.id not in [row["id"] for row in real]
+        own = dashboard.index.select(Selection(purpose="own"))["rows"]
+        assert len(own) == 6
+        assert {trajectory.id, "shown"}.isdisjoint(row["id"] for row in own)
         assert sum(row["episodes"] for row in dashboard.index.heatmap(3)["rows"]) == 6
 
 

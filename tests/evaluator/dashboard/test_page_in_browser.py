@@ -225,7 +225,7 @@ def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Cal
     click(browser, ".heat button:not(.none)")
     holds(browser, "return document.querySelector('.filters > button:not([hidden])')")
     task = label.partition(",")[0]
-    until(lambda: any((one.task, one.purpose) == (task, "real") for one in stub.selections), "its episodes")
+    until(lambda: any((one.task, one.purpose) == (task, "own") for one in stub.selections), "its episodes")
 
 
 def test_texts_of_episodes_stay_text(browser: Chromium, serve: Callable[..., Stub]) -> None:

@@ -26,11 +26,16 @@ from distrl.core.user_errors import first_problem, read_fields
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.device import Device
+from distrl.workers.devices.errors import NotReady
 from distrl.workers.devices.guard import Guard, GuardPolicy
 from distrl.workers.devices.recipes import Cook, Recipe
 from distrl.workers.envs.phone import SIMULATED, TaskBackend
 
 LINE_S = 60.0  # deadline of a set-up line or a check, unless the task says otherwise
+
+
+_RESTARTS = re.compile("Can't find service|Is the system running|DeadObjectException")
+"""What commands such as `settings`, `dumpsys` and `am` print while Android's system server is down."""
 
 
 class Check(BaseModel):
@@ -127,12 +132,21 @@ class RecipeBackend:
         return Script.of(task).check is not None
 
     def score(self, task: Task) -> float:
-        """1 when the task's check holds now, else 0. Raises EnvError when it has none."""
+        """1 when the task's check holds now, else 0.
+
+        Raises:
+            EnvError: The task has no check.
+            NotReady: Android restarts, so the check cannot say anything.
+        """
         script = Script.of(task)
         if script.check is None:
             raise EnvError(f"{task.id} has no check.", "Give it params.check, or judge its episodes later.")
         result = self._shell.shell(script.check.shell, script.shell_timeout_s, reads=True)
-        return float(script.check.holds(result.text))
+        is_solved = script.check.holds(result.text)
+        if not is_solved and _RESTARTS.search(result.said):
+            message = "Android restarted during the check."
+            raise NotReady(message, serial=self._shell.serial, evidence=result.said)
+        return float(is_solved)
 
     def expert(self, task: Task) -> Action:
         raise EnvError(

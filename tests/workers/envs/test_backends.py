@@ -17,7 +17,9 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
 from distrl.workers.devices import guard
+from distrl.workers.devices.adb import ShellResult
 from distrl.workers.devices.device import Device, Key
+from distrl.workers.devices.errors import NotReady
 from distrl.workers.envs.backends import Check, RecipeBackend
 from distrl.workers.envs.phone import PhoneEnv
 
@@ -85,6 +87,19 @@ def test_conditions(condition: dict[str, str], output: str, holds: bool) -> None
 def test_a_malformed_task_is_the_tasks_error(params: dict[str, Any], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         env(ShellPhone()).reset(task(**params))
+
+
+def test_a_check_while_android_restarts_is_a_fault() -> None:
+    class Restarting(ShellPhone):
+        def shell(self, command: str, *args: Any, **options: Any) -> ShellResult:
+            if command == WIFI["shell"]:
+                return ShellResult(b"", b"cmd: Can't find service: settings\n", 20)
+            return super().shell(command, *args, **options)
+
+    phone_env = env(Restarting())
+    phone_env.reset(task(check=WIFI))
+    with pytest.raises(NotReady, match="Android restarted during the check"):
+        phone_env.evaluate()
 
 
 def test_a_set_up_line_that_fails_is_a_fault() -> None:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Protocol, runtime_checkable
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.importing import check_kind, choose
 from distrl.core.packing import MAX_ELEMENT_TEXT, MAX_ELEMENTS
 from distrl.core.types import Element, Task
+from distrl.core.user_errors import first_problem
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.chromium import ENTER, ESCAPE, HOME_KEY, Chromium
@@ -135,7 +136,13 @@ class BrowserEnv:
         """The visible elements of the page that have a text of their own or a state, or can be acted on."""
         browser, _ = self._running()
         found = browser.run("return distrl.elements(...arguments)", MAX_ELEMENTS, MAX_ELEMENT_TEXT)
-        return TypeAdapter(tuple[Element, ...]).validate_python(found)
+        try:
+            return TypeAdapter(tuple[Element, ...]).validate_python(found)
+        except ValidationError as error:
+            problem = first_problem(error, "elements")
+            raise EnvError(
+                f"the page gives no list of elements: {problem}.", "A page must not set `window.distrl`."
+            ) from error
 
     def close(self) -> None:
         if self.browser is not None:

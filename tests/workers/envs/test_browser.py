@@ -343,6 +343,9 @@ def test_elements_are_what_can_be_seen_without_wrappers(tmp_path: Path) -> None:
             env.browser.run("getSelection().empty()")
             env.step(Action(kind=ActionKind.LONG_PRESS, point=point))
             assert env.browser.run("return getSelection().toString()") == marked
+        env.browser.run("window.distrl = {elements: () => 7}")
+        with pytest.raises(EnvError, match="gives no list of elements"):
+            env.elements()
     finally:
         env.close()
 

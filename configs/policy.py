@@ -116,6 +116,7 @@ class PretrainedConfig(ChatPolicyConfig):
     """
 
     model: Annotated[str, Field(min_length=1)]
+    max_prompt_tokens: Count = 4096
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     lora: LoraConfig | None = None
     gradient_checkpointing: bool = False

@@ -163,7 +163,7 @@ def test_without_its_adapter_a_policy_is_the_base_model(make_hub: MakePolicy) ->
 
 
 def test_texts_and_prompts(make_hub: MakePolicy) -> None:
-    policy = make_hub()
+    policy = make_hub(max_prompt_tokens=96)
     ids = policy.completion_ids('"action_type": "PRESS_BACK"')
     assert ids[-1] == 1
     assert policy.text(ids) == '"action_type": "PRESS_BACK"'

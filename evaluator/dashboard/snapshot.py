@@ -183,6 +183,8 @@ FACTS = (
     ("learner", "an update", "time/update_s", "{:.2g} s"),
     ("learner", "waits for episodes", "time/wait_for_episodes", "{:.0%}"),
     ("learner", "waits for batches", "time/wait_for_batch", "{:.0%}"),
+    ("learner", "gradients", "gradients/accepted", "{:,.0f}"),
+    ("learner", "rejected", "gradients/rejected", "{:,.0f}"),
     ("learner", "replay", "replay/size", "{:,.0f}"),
     ("weights", "versions", "versions", "{:,.0f}"),
     ("weights", "versions behind, in training", "off_policy/staleness_mean", "{:.1f}"),
@@ -217,6 +219,8 @@ def find_bottleneck(metrics: Metrics, status: Status | None) -> tuple[str, str]:
     if status is not None and status.paused:
         return "learner", "more episodes arrive than it takes"
     waits = metrics.get("time/wait_for_episodes")
+    if "gradients/accepted" in metrics:
+        return "", "the workers compute the gradients, the learner only applies them"
     if waits is None:
         return "", "the learner has made no update yet"
     if waits < WAITING:

@@ -405,6 +405,7 @@ def test_metrics_are_followed_as_they_grow(watched: Dashboard, run: RunDir) -> N
 def test_the_bottleneck_is_named() -> None:
     waits = {"time/wait_for_episodes": 0.6, "inference/batch_p50_ms": 40.0}
     assert find_bottleneck({}, None)[0] == ""
+    assert "workers compute" in find_bottleneck({"gradients/accepted": 3.0}, None)[1]
     assert find_bottleneck({"time/wait_for_episodes": 0.02}, None)[0] == "learner"
     assert find_bottleneck({**waits, "inference/queue_wait_p50_ms": 90.0}, None)[0] == "servers"
     calm = {**waits, "inference/queue_wait_p50_ms": 1.0}

@@ -387,6 +387,8 @@ class Wire:
         return address
 
     def _check_reachable(self, endpoint: str) -> None:
+        if "://" not in endpoint:
+            raise NetworkError(f"{endpoint!r} is not an address.", "Use tcp://HOST:PORT.")
         if self._security is None and not is_local(endpoint):
             raise _no_keys("Connecting to", endpoint)
 

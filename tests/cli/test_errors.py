@@ -110,6 +110,7 @@ WORKER = "run-worker quickstart"
         ),
         (WORKER, "env.options.backend=zz", 2, "env.options"),
         ("evaluate quickstart --agent=expert", "env.options.backend=zz", 2, "env.options"),
+        ("evaluate quickstart --inference=nowhere", "seed=1", 5, "'nowhere' is not an address"),
         ("run-learner quickstart", "learner.device=cuda:99", 2, "learner.device"),
         ("serve-inference quickstart", "policy.device=cuda:99", 2, "policy.device"),
     ],

@@ -33,7 +33,7 @@ TEN = (
 )
 TEN_UNSEEN = ("button-press", "door-close", "handle-press", "plate-slide-side", "reach")
 FIRST_SEEDS = {"train": 1, "val": 1_000_000, "test": 2_000_000, "unseen_template": 3_000_000}
-COUNTS = {"train": 500, "val": 5, "test": 10, "unseen_template": 10}
+COUNTS = {"train": 500, "val": 5, "test": 40, "unseen_template": 80}
 """Seeds of each task by split."""
 
 

@@ -136,7 +136,7 @@ class RecipeBackend:
 
         Raises:
             EnvError: The task has no check.
-            NotReady: Android restarts, so the check cannot say anything.
+            NotReady: The services that the check asks are down, as while Android restarts.
         """
         script = Script.of(task)
         if script.check is None:
@@ -144,8 +144,12 @@ class RecipeBackend:
         result = self._shell.shell(script.check.shell, script.shell_timeout_s, reads=True)
         is_solved = script.check.holds(result.text)
         if not is_solved and _RESTARTS.search(result.said):
-            message = "Android restarted during the check."
-            raise NotReady(message, serial=self._shell.serial, evidence=result.said)
+            raise NotReady(
+                f"the check of {task.id} could not ask Android: {result.said[-200:]}.",
+                "Unless Android has just restarted, correct the task's check.",
+                serial=self._shell.serial,
+                evidence=result.said,
+            )
         return float(is_solved)
 
     def expert(self, task: Task) -> Action:

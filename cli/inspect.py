@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.errors import ConfigError, RunDirectoryError, StoreError
 
 if TYPE_CHECKING:
     from distrl.evaluator.statistics import EpisodeResult
@@ -71,7 +71,7 @@ def inspect(
 
     The HTML file shows every screenshot with the agent's touch, the tokens with their log-probabilities, the
     weight versions, the parts of the reward and the verdict; with --trajectory also the prompts and the
-    screens' elements. It needs no network.
+    screens' elements, and beside an imagined episode how the real one went on. It needs no network.
     """
     from distrl.cli.run_kind import require_episodes
     from distrl.evaluator.failure_modes import FailureMode
@@ -227,8 +227,12 @@ def _write_page(stored: StoredEpisodes, prefix: str, output: Path | None, force:
     found = stored.one(prefix)
     file = output or Path(f"trajectory-{found.trajectory.id[:12]}.html")
     _check_free(file, force)
+    branch, origin = found.trajectory.branch, None
+    if branch is not None:
+        with contextlib.suppress(StoreError):  # it may have been trimmed
+            origin = stored.one(branch.trajectory)
     with writing(file):
-        write_trajectory_page(file, found)
+        write_trajectory_page(file, found, origin)
     return file
 
 

@@ -157,7 +157,8 @@ def episode_view(
         weights: The name of the weights that acted, e.g. a checkpoint's; None: their versions.
     """
     steps = []
-    for number, step in enumerate(trajectory.steps, 1):
+    first = 1 + (len(trajectory.branch.past) if trajectory.branch is not None else 0)
+    for number, step in enumerate(trajectory.steps, first):
         seen = step.observation
         shot = picture(images.get(seen.shown), seen.width, seen.height, max_width)
         steps.append(_step_view(step, number, shot, token_names, weights))

@@ -7,7 +7,7 @@ import itertools
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +127,16 @@ def write_listing(
     write_atomically(file, html)
 
 
-def write_trajectory_page(file: Path, found: Found) -> None:
-    """Writes the page of an episode."""
+def write_trajectory_page(file: Path, found: Found, origin: Found | None = None) -> None:
+    """Writes the page of an episode; of an imagined one, also how its `origin` went on from there."""
     view = stored_view(found, TRAJECTORY_SHOT_WIDTH)
     title = f"{found.trajectory.task.id} · distrl"
-    write_atomically(file, render("trajectory.html", title=title, kind="trajectory", e=view))
+    beside: tuple[Example, ...] = ()
+    if origin is not None and found.trajectory.branch is not None:
+        real = stored_view(origin, SHOT_WIDTH)
+        real = replace(real, steps=real.steps[len(found.trajectory.branch.past) :])
+        beside = (Example("", (("imagined", stored_view(found, SHOT_WIDTH)), ("real", real))),)
+    write_atomically(file, render("trajectory.html", title=title, kind="trajectory", e=view, beside=beside))
 
 
 COLUMNS = (

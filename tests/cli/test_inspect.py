@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,17 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import ActionRecord, Fault, Observation, Outcome, Task, TimeStep, Trajectory
+from distrl.core.types import (
+    ActionRecord,
+    Branch,
+    Fault,
+    Observation,
+    Outcome,
+    Purpose,
+    Task,
+    TimeStep,
+    Trajectory,
+)
 
 runner = CliRunner()
 IMAGE = "0" * 32
@@ -41,6 +53,35 @@ def run_dir(tmp_path: Path) -> Path:
         store.add(trajectory(number, template, success), {IMAGE: b"bytes"})
     store.close()
     return tmp_path
+
+
+def test_an_imagined_episode_is_shown_beside_the_real_one(tmp_path: Path) -> None:
+    done = trajectory(0, "alarm", True)
+    tap = TimeStep(
+        observation=Observation(image=IMAGE, width=9, height=20),
+        chats=(),
+        action=ActionRecord(kind="tap", point=(0.5, 0.5)),
+    )
+    real = done.model_copy(update={"steps": (tap, tap, *done.steps)})
+    branch = Branch.of(real, 1, horizon=4)
+    other = {"id": "1" * 32, "purpose": Purpose.IMAGINED, "branch": branch}
+    lone = {**other, "id": "2" * 32, "branch": branch.model_copy(update={"trajectory": "9" * 32})}
+    with contextlib.closing(TrajectoryStore(tmp_path / "store.sqlite3")) as store:
+        for one in (real, done.model_copy(update=other), done.model_copy(update=lone)):
+            store.add(one, {IMAGE: b"bytes"})
+
+    def strips(name: str) -> list[list[str]]:
+        """The numbers of the steps of each strip on the page."""
+        file = tmp_path / f"{name}.html"
+        result = runner.invoke(
+            app, ["inspect", str(tmp_path), "--trajectory", name * 32, "--output", str(file)]
+        )
+        assert result.exit_code == 0, result.output
+        strips = file.read_text().split('<ol class="strip">')[1:]
+        return [re.findall(r'<div class="cap"><b>(\d+)</b>', strip) for strip in strips]
+
+    assert strips("1") == [["2"], ["2", "3"]]  # both go on after the first step
+    assert strips("2") == []  # the real one has been trimmed
 
 
 def test_the_list_is_filtered_and_newest_first(run_dir: Path) -> None:

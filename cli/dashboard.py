@@ -56,7 +56,7 @@ def dashboard(
 
     It reads the run directory and joins its learner if one is running on this machine; --learner joins a
     learner anywhere. It may start and stop at any time. With DISTRL_DASHBOARD_TOKEN set the page asks for
-    that token, and can pause and resume the run and request checkpoints.
+    that token, and can pause and resume the run, request checkpoints and play slots by hand.
     """
     import contextlib
 

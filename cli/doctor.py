@@ -45,7 +45,7 @@ def doctor(
     ] = None,
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus", min=1, metavar="N", help="With --estimate: for so many GPUs."),
+        typer.Option("--gpus", min=1, metavar="N", help="With --estimate: for this number of GPUs."),
     ] = None,
     overrides: SetOption = None,
 ) -> None:

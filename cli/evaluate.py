@@ -38,7 +38,7 @@ LearnerOption = Annotated[
     typer.Option(
         "--learner",
         metavar="ENDPOINT",
-        help="A learner's control address; its servers' policy.",
+        help="Measure the policy of a running learner; ENDPOINT is its network.control.",
     ),
 ]
 AgentOption = Annotated[

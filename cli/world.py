@@ -18,8 +18,8 @@ def world(
 ) -> None:
     """Play imagined episodes again in the environment itself, and compare how they end.
 
-    Writes agreement-world.html and .json to the run's directory: how often a success that the model of the
-    world says is one, κ, and the error of the imagined states by step.
+    Writes agreement-world.html and .json to the run's directory: the share of imagined successes that are
+    real, Cohen's κ, and the error of the imagined states by step.
     """
     from distrl.cli.run_kind import require_gui
     from distrl.configs.load import load_config

@@ -191,7 +191,7 @@ class LearnerConfig(RanksConfig):
     after this many minutes of the online phase. Demonstrations, cloning and the critic's warm-up do not
     count towards `max_minutes`, and a resumed run continues with the time that is left.
 
-    `updates_per_episode` is the number of updates that each training episode pays for, which bounds the
+    `updates_per_episode` is the number of updates that each training episode allows, which bounds the
     replay ratio. `batch_trajectories` is the number of trajectories in an update. `min_replay` is the number
     of training episodes that must arrive before the first update. `updates_enabled` set to false measures
     every update without making it, as a control experiment. `value_recompute` computes advantages from

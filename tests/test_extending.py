@@ -21,7 +21,7 @@ def mine(tmp_path: Path) -> Path:
     folder = tmp_path / "mine"
     folder.mkdir()
     files = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
-    assert set(files) == {"my_env.py", "my_agent.py", "my_tasks.py", "my_objective.py", "mine.yaml"}
+    assert set(files) == {f"my_{name}.py" for name in ("env", "agent", "tasks", "objective", "judge")} | {"mine.yaml"}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder
@@ -45,6 +45,9 @@ def test_the_page_s_commands_work_where_its_files_are(mine: Path) -> None:
     assert measured.returncode == 0, measured.stderr
     assert re.search(r"test +100%", measured.stdout)
     assert (mine / "runs/evaluations/mine-expert/report.html").is_file()
+    (command,) = re.findall(r"^    distrl (.* --rejudge .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    judged = distrl(*command.split(), cwd=mine)
+    assert "Count against ground truth: 100.0% agree" in judged.stdout, judged.stderr
 
 
 def test_a_run_s_own_configuration_finds_the_modules_from_elsewhere(mine: Path, tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ class EpisodeRunner:
                     self._has_warned_full = True
                     _log.warning(
                         "%s ended after %d of its %d steps because its token sequence is full: %s "
-                        "This is logged once; see Budgets in docs/models.md.",
+                        "This is logged once; see Agents in docs/models.md.",
                         task.id, len(draft.steps), task.max_steps, error,
                     )  # fmt: skip
                 self._cut(draft, self._look(frame, draft, True)[0])

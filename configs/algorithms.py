@@ -52,12 +52,12 @@ class ActorCriticConfig(CriticConfig):
 class ArideConfig(ActorCriticConfig):
     """A-RIDE (DistRL §5); names as in docs/algorithms.md.
 
-    `correction` set to "none" counts every ratio as 1, as a control: it learns as if its data were
-    on-policy. `returns` selects the returns; all but "retrace" are for comparison. `policy_clip` is an
-    addition of this project, ε: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the advantage
-    give no gradient, as in PPO; null means the paper's objective. `policy_clip_high` is a larger ε for the
-    upper end. `critic` selects V(s) (`v`) or Q(s, a) (`q`), whose expectations are estimated from four drawn
-    actions.
+    `correction` set to "none" counts every ratio but that of the validity term as 1, as a control: it learns
+    as if its data were on-policy. `returns` selects the returns; all but "retrace" are for comparison.
+    `policy_clip` is an addition of this project, ε: steps whose ratio has left [1 − ε, 1 + ε] in the
+    direction of the advantage give no gradient, as in PPO; null means the paper's objective.
+    `policy_clip_high` is a larger ε for the upper end. `critic` selects V(s) (`v`) or Q(s, a) (`q`), whose
+    expectations are estimated from four drawn actions.
     """
 
     kind: Literal["aride"] = "aride"

@@ -19,7 +19,7 @@ ENV, POLICY = "gym", "gaussian"
 
 USED_KEYS = frozenset(
     {
-        *("name", "runs_dir", "modules_dir", "seed", "env", "policy", "network"),
+        *("name", "runs_dir", "modules_dir", "seed", "env", "policy", "network", "metrics", "placement"),
         *("worker.slots", "local.workers", "evaluate.episodes", "evaluate.slots"),
         *("learner.algorithm", "learner.threads", "learner.max_minutes", "learner.lease_ttl_s"),
         *("learner.eval_episodes", "learner.keep_best"),

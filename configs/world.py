@@ -63,10 +63,11 @@ def check_world(config: Config) -> None:
         return
     env = config.env
     if config.world.model == "learned":
-        if config.policy.kind != "arm" or config.policy.picture or config.world.potential != "none":
+        policy = config.policy
+        if policy.kind != "arm" or policy.picture or policy.world == 0 or config.world.potential != "none":
             raise ValueError(
                 "world.model=learned needs policy.kind arm, an agent without pictures, and no potential; set "
-                "agent.options.picture to false and world.potential to none"
+                "agent.options.picture to false, policy.world to null and world.potential to none"
             )
         if config.learner.num_processes != 1 or config.learner.engine != "torch":
             raise ValueError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,15 +36,8 @@ class StepBatch:
         return int(self.completions.shape[0])
 
     def __getitem__(self, rows: Tensor) -> StepBatch:
-        return StepBatch(
-            prompts=self.prompts[rows],
-            completions=self.completions[rows],
-            token_mask=self.token_mask[rows],
-            behaviour_logprobs=self.behaviour_logprobs[rows],
-            temperature=self.temperature[rows],
-            proximal_logprobs=None if self.proximal_logprobs is None else self.proximal_logprobs[rows],
-            reference_logprobs=None if self.reference_logprobs is None else self.reference_logprobs[rows],
-        )
+        chosen: dict[str, Any] = {name: None if x is None else x[rows] for name, x in vars(self).items()}
+        return StepBatch(**chosen)
 
 
 @dataclass(frozen=True)
@@ -275,19 +268,11 @@ def _parts(units: list[_Unit], max_tokens: int) -> list[list[_Unit]]:
 def trimmed(steps: StepBatch) -> StepBatch:
     """The same steps without the columns of tokens that are padding in all of them."""
     length = int(steps.token_mask.sum(dim=1).max()) if len(steps) else 0
-    proximal, reference, prompts = steps.proximal_logprobs, steps.reference_logprobs, steps.prompts
-    rows, places = prompts.token_rows, prompts.token_places
+    prompts, rows, places = steps.prompts, steps.prompts.token_rows, steps.prompts.token_places
     if rows is not None and places is not None and length:
         prompts = replace(prompts, token_rows=rows[:, :length], token_places=places[:, :length])
-    return replace(
-        steps,
-        prompts=prompts,
-        completions=steps.completions[:, :length],
-        token_mask=steps.token_mask[:, :length],
-        behaviour_logprobs=steps.behaviour_logprobs[:, :length],
-        proximal_logprobs=None if proximal is None else proximal[:, :length],
-        reference_logprobs=None if reference is None else reference[:, :length],
-    )
+    grids = {name: x for name, x in vars(steps).items() if isinstance(x, Tensor) and x.dim() == 2}
+    return replace(steps, prompts=prompts, **{name: x[:, :length] for name, x in grids.items()})
 
 
 # ---- building batches ----

@@ -34,7 +34,7 @@ from torch import Tensor, distributed
 
 from distrl.configs.learner import LearnerConfig
 from distrl.configs.schema import Config
-from distrl.core.errors import NotStored, PolicyError, RankError
+from distrl.core.errors import ConfigError, NotStored, PolicyError, RankError
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_critic, make_policy, resolve_device
 from distrl.core.policies.base import Pictures, Policy, PromptBatch
@@ -393,8 +393,16 @@ def open_train_step(
     config: Config, words: Sequence[str], place: Place | None = None, watch: Watch = unwatched
 ) -> Iterator[TrainStep]:
     """The networks of one process, or of one rank that has met the others; for rank 0 those of the group."""
+    learner = config.learner
+    if place is not None and place.size > 1:  # the configuration knows only of `learner.num_processes`
+        has_q = getattr(learner.algorithm, "critic", None) == "q"
+        for what, is_on in (
+            ("world.model=learned", config.world.model == "learned"),
+            ("learner.algorithm.critic 'q' with sharded weights", has_q and learner.zero_stage == 3),
+        ):
+            if is_on:
+                raise ConfigError(f"{what} is trained by one rank, not {place.size}.", "Start one rank.")
     with contextlib.ExitStack() as stack:
-        learner = config.learner
         if place is None and learner.engine != "torch":  # the others want a job even of one
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="distrl-ranks-"))
             place = Place(0, 1, 0, f"file://{folder}/meeting")

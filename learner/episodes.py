@@ -129,9 +129,10 @@ def verify(episode: Episode, policy: Policy, images: Mapping[str, Tensor], max_t
             read[id(span.sequence)] = (span.sequence.ids, span.sequence.images)
     for ids, digests in read.values():
         if max_tokens is not None and len(ids) > max_tokens:
+            keys = "learner.max_new_tokens or policy.max_prompt_tokens"
             raise PolicyError(
                 f"A sequence has {len(ids)} tokens; at most {max_tokens} are allowed.",
-                "Raise learner.max_new_tokens.",
+                f"Raise {keys if policy.max_context_tokens is None else 'policy.max_context_tokens'}.",
             )
         policy.verify(ids, [images[digest] for digest in digests])
 

@@ -166,6 +166,13 @@ class Replay:
             raw = _numbers(self._raw[places])
         self._tree.set(places, self._masses(raw))
 
+    def keep(self, entries: Indices) -> None:
+        """For a draw whose batch came to nothing: what was drawn for the first time can be drawn again."""
+        places = entries % self.config.capacity
+        lost = entries[self._are_here(entries, places) & (self._tree.at(places) == 0)]
+        error, entropy = self._maxima
+        self.update(lost, np.tile([error, 1.0, entropy], (len(lost), 1)))
+
     def _rescale(self, scale: list[float]) -> None:
         w = self.config.weights
         self._scale = scale
@@ -285,6 +292,11 @@ class MixedReplay(Replay):
         real = entries >= 0
         super().update(entries[real], components[real])
         self.imagined.update(~entries[~real], components[~real])
+
+    def keep(self, entries: Indices) -> None:
+        real = entries >= 0
+        super().keep(entries[real])
+        self.imagined.keep(~entries[~real])
 
     def refresh_slice(self) -> Indices:
         return np.concatenate([super().refresh_slice(), ~self.imagined.refresh_slice()])

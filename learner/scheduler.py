@@ -82,6 +82,7 @@ class TaskScheduler:
         # Episodes without a fault: as committed (network thread), and as taken by training (what is saved).
         self._finished = dict.fromkeys(Purpose, 0)
         self._accounted = dict.fromkeys(Purpose, 0)
+        self._void = 0  # imagined episodes that came to nothing, which others do not replace
 
     # ---- network thread ----
 
@@ -193,6 +194,7 @@ class TaskScheduler:
                 self._finished[purpose] += replayed
             else:
                 self._finished[purpose] -= not replayed
+                self._void += not is_training
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
             if is_training and is_usable and score is not None:
                 self._source.record(trajectory.task, score)
@@ -358,7 +360,8 @@ class TaskScheduler:
         """As many as the real episodes so far entitle to; these are bounded by freshness."""
         if not self._world.is_on:
             return None
-        wanted = int(self._world.imagined_per_real * (self._finished[Purpose.TRAIN] - self._world.min_real))
+        real = self._finished[Purpose.TRAIN] - self._world.min_real
+        wanted = int(self._world.imagined_per_real * real) - self._void
         again = self._again(Purpose.IMAGINED, worker)
         if again is not None or not self._is_wanted(Purpose.IMAGINED, wanted):
             return again
@@ -475,5 +478,6 @@ class TaskScheduler:
         """Records an episode that will not come. A demonstration or training episode is drawn again."""
         if self._round is not None:
             self._round.give_up(lease_id)
+        self._void += episode.purpose is Purpose.IMAGINED
         if episode.group_id:
             self._groups.give_up(episode.group_id, lease_id)

@@ -492,6 +492,8 @@ def minibatches(
 def merge(parts: Sequence[tuple[Tensor | None, Loss]], size: int, are_shares: bool = False) -> Loss:
     """One result for the whole batch: its metrics, each trajectory's last priorities, the last losses.
 
+    The priorities of a trajectory whose minibatches were all skipped are NaN.
+
     Metrics are means weighed by what they are means of: steps, trajectories (`PER_TRAJECTORY`) or gradient
     steps (`PER_UPDATE`). Those of ratios are computed from all steps; a maximum is their maximum.
 
@@ -504,7 +506,7 @@ def merge(parts: Sequence[tuple[Tensor | None, Loss]], size: int, are_shares: bo
     if len(parts) == 1 and parts[0][0] is None:
         return results[0]
     last = results[-1]
-    priorities = last.priorities.new_zeros(size, last.priorities.shape[1])
+    priorities = last.priorities.new_full((size, last.priorities.shape[1]), math.nan)
     for rows, result in parts:
         priorities[slice(None) if rows is None else rows] = result.priorities.to(priorities.device)
     stats = StepStats.join([(rows, result.steps) for rows, result in parts])

@@ -142,6 +142,7 @@ class Updates:
         with self._clocked("train"):
             result = self._guarded("update", pending.episodes, partial(self._train, batch))
         if result is None:
+            context.replay.keep(pending.entries)
             return
         with self._clocked("train"):
             result.metrics.update(learn_world(context, 1, progress.updates) if config.updates_enabled else {})
@@ -151,7 +152,10 @@ class Updates:
         result.metrics["batch/success"] = float(success[real].mean())
         self._freshness.trained(staleness, success, result.steps, real)
         self._trained.write(progress.updates + 1, batch.ids, result.steps)
-        context.replay.update(pending.entries, _numpy(result.priorities))
+        priorities = _numpy(result.priorities)
+        is_known = np.isfinite(priorities).all(1)
+        context.replay.update(pending.entries[is_known], priorities[is_known])
+        context.replay.keep(pending.entries)
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)
         with self._clocked("refresh"):
@@ -214,6 +218,8 @@ class Updates:
         """Quarantines those of which alone no batch can be built, or with whose batch `attempt` fails."""
 
         def alone(episode: Episode) -> None:
+            if not episode.values:  # a demonstration, or one whose values were to be computed
+                episode = replace(episode, values=(0.0,) * (len(episode.steps) + 1))
             batch = self._context.batcher.trajectories([episode])
             if attempt is not None:
                 attempt(batch)
@@ -292,8 +298,10 @@ class Updates:
                     batch = pending.batch.result(BUILD_S)
             except (PolicyError, NotStored) as error:
                 self._drop_unusable(pending.episodes, error)
+                self._context.replay.keep(pending.entries)
                 continue
             if any(episode.id in self._quarantine.ids for episode in pending.episodes):
+                self._context.replay.keep(pending.entries)
                 continue  # it was drawn before one of them was quarantined
             if self.owed() >= 2:
                 self._submit()

@@ -21,7 +21,8 @@ def mine(tmp_path: Path) -> Path:
     folder = tmp_path / "mine"
     folder.mkdir()
     files = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
-    assert set(files) == {f"my_{name}.py" for name in ("env", "agent", "tasks", "objective", "judge")} | {"mine.yaml"}
+    modules = {f"my_{name}.py" for name in ("env", "agent", "tasks", "objective", "judge")}
+    assert set(files) == modules | {"mine.yaml"}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder

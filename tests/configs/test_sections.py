@@ -76,6 +76,8 @@ def test_the_presets_of_continuous_control_have_the_papers_environments_and_no_s
     for config in configs:
         assert config.num_servers == 0
         assert check_config(parse_yaml(config.to_yaml(), "again"), "again") == config
+    placed = load_config("appo-lunarlander", ["placement.workers.count=4", "metrics.trackers=[wandb]"])
+    assert placed.placement.workers.count == 4
 
 
 @pytest.mark.parametrize("name", ["qwen-vl", "phones", "androidworld"])

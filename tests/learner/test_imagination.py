@@ -109,6 +109,7 @@ def test_those_of_a_dead_worker_are_played_again_from_the_same_state(toy) -> Non
         rig.wait(11.0)
         again = rig.imagined("third")
     assert rig.scheduler.accounted(Purpose.IMAGINED) == 0
+    assert again == [], "others in their place would keep real ones waiting for ever"
 
 
 def test_an_episode_fits_only_the_branch_that_was_leased(toy) -> None:

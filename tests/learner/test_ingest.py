@@ -156,8 +156,10 @@ HOT = Sampling(temperature=3.0)
 
 
 @pytest.mark.parametrize("where", ["update", "mismatch", "refresh", "critic warm-up", "cloning", "rehearsal"])
-def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
+@pytest.mark.parametrize("value_recompute", [True, False])
+def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where, value_recompute) -> None:
     options = {"mismatch": {"every": 1}, "demonstrations": {"rehearsal": float(where == "rehearsal")}}
+    options["value_recompute"] = value_recompute
     learner, world = build(toy, tmp_path) if where == "cloning" else ready(toy, tmp_path, **options)
     come(learner, world, 7)
     (bad,) = come(learner, world, 1, lambda trajectory: answered(trajectory, sampling=HOT))
@@ -195,6 +197,18 @@ def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
     assert (row.id, row.reason) == (bad, "IndexError: out of range")
     assert bad not in learner.context.replay.ids
     assert bad not in [episode.id for episode in learner.context.ingest.demonstrations]
+
+
+def test_the_episodes_of_a_skipped_batch_can_be_drawn_again(toy, tmp_path) -> None:
+    learner, world = ready(toy, tmp_path, replay={"priority": "uniform"})
+    names = come(learner, world, 8)
+    engine = learner.context.train_step
+    update, engine.update = engine.update, lambda batch, progress: None
+    learner.updates.make()
+    engine.update = update
+    make_updates(learner)
+    replay = learner.context.replay
+    assert {name for _ in range(50) for name in replay.names(replay.sample(4))} == {*names}
 
 
 @pytest.mark.parametrize("updates_enabled", [True, False])

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from distrl.configs.load import load_config
 from distrl.core.errors import ConfigError, RankError
 from distrl.learner import ranks as launch
+from distrl.learner.distributed import open_train_step
 from distrl.learner.ranks import Place, local_ranks, open_job, translated
 
 
@@ -24,6 +26,21 @@ def test_torchrun_s_variables_are_used() -> None:
 def test_half_a_launcher_is_refused(environment) -> None:
     with pytest.raises(ConfigError, match="RANK"):
         Place.given(environment)
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("metaworld", ["world.model=learned", "agent.options.picture=false"]),
+        ("quickstart", ["learner.algorithm.critic=q", "learner.engine=fsdp"]),
+    ],
+)
+def test_what_one_rank_trains_is_refused_in_a_job_that_others_started(preset, changes) -> None:
+    with (
+        pytest.raises(ConfigError, match="is trained by one rank, not 2"),
+        open_train_step(load_config(preset, changes), [], Place(0, 2, 0, "file:///nowhere")),
+    ):
+        pass
 
 
 def test_ranks_that_do_not_come_are_missed(tmp_path) -> None:

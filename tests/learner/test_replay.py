@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.configs.learner import ReplayConfig
-from distrl.learner.replay import REFRESH_SIZE, Replay
+from distrl.learner.replay import REFRESH_SIZE, MixedReplay, Replay
 
 
 def filled(priority="dper", capacity=4, count=4, **changes) -> Replay:
@@ -177,6 +177,19 @@ def test_unseen_trajectories_take_no_more_than_their_share_of_a_batch() -> None:
     names = replay.names(replay.sample(8))
     assert names[:2] == ["t4", "t5"]
     assert {*names[2:]} <= {"t0", "t1", "t2", "t3"}
+
+
+@pytest.mark.parametrize("priority", ["dper", "uniform"])
+def test_what_was_drawn_for_a_batch_that_came_to_nothing_is_drawn_again(priority) -> None:
+    replay = MixedReplay(ReplayConfig(capacity=8, priority=priority), 0, 0.5)
+    for number in range(2):
+        replay.add(f"real{number}")
+        replay.imagined.add(f"imagined{number}")
+    replay.update(replay.sample(2), np.full((2, 3), 0.5))
+    lost = replay.sample(2)
+    assert sorted(replay.names(lost)) == ["imagined1", "real1"]
+    replay.keep(lost)
+    assert {name for _ in range(50) for name in replay.names(replay.sample(2))} == {*replay.all_ids}
 
 
 @settings(max_examples=150, deadline=None)

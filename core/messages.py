@@ -28,7 +28,7 @@ import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
 from distrl.core.errors import ProtocolError
-from distrl.core.packing import MAX_KEYS, MAX_NAME, MAX_TOKEN, check_trajectory, pack_trajectory, unpack
+from distrl.core.packing import MAX_NAME, MAX_TOKEN, check_trajectory, pack_trajectory, read_msgpack, unpack
 from distrl.core.slot_view import Count, DeviceView, Elapsed, Hand, SlotView
 from distrl.core.transfer import Transfer
 from distrl.core.types import (
@@ -575,8 +575,8 @@ def _map_in(frame: bytes | memoryview) -> dict[str, Any]:
     """What a frame holds, not validated."""
     _check_envelope(frame)
     try:
-        body = msgpack.unpackb(frame, raw=False, max_map_len=MAX_KEYS)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        body = read_msgpack(frame)
+    except ValueError as error:
         raise _refused(RejectCode.MALFORMED, f"the envelope is not msgpack: {error}") from error
     if not isinstance(body, dict):
         raise _refused(RejectCode.MALFORMED, "the envelope is not a map")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import get_args
+from typing import Any, get_args
 
 import msgpack
 from pydantic import ValidationError
@@ -51,6 +51,8 @@ MAX_TRAJECTORY_BYTES = 16 * 2**20
 """Of a trajectory's msgpack."""
 
 MAX_KEYS = 2**14
+MAX_CONTAINERS = 2**19
+"""Lists and maps in one message: a byte can be an empty list, which takes a hundred times its size."""
 """Keys of a map on the wire: each one that is not known costs an error."""
 
 # A few compressed bytes must not ask for much memory: an empty list is one byte of msgpack, and 56 in Python.
@@ -91,8 +93,22 @@ def unpack(data: bytes) -> object:
             raise ValueError(str(error)) from error
         if not stream.eof or stream.unused_data:
             raise ValueError(f"compressed bytes are cut off, or expand to more than {most} bytes")
+    return read_msgpack(data)
+
+
+def read_msgpack(data: bytes | memoryview) -> Any:
+    """What uncompressed bytes hold; ValueError if they are not msgpack or hold more than they may."""
+    left = MAX_CONTAINERS
+
+    def counted(value: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError(f"more than {MAX_CONTAINERS} lists and maps")
+        return value
+
     try:
-        return msgpack.unpackb(data, raw=False, max_map_len=MAX_KEYS)
+        return msgpack.unpackb(data, raw=False, max_map_len=MAX_KEYS, list_hook=counted, object_hook=counted)
     except (TypeError, msgpack.UnpackException) as error:
         raise ValueError(str(error)) from error
 

@@ -14,6 +14,8 @@ name of another.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import re
 import stat
@@ -27,6 +29,8 @@ from pydantic import Field, ValidationError
 
 from distrl.core.errors import SecurityError
 from distrl.core.types import Record
+
+_log = logging.getLogger(__name__)
 
 SERVER = "server"
 ANY_CLIENT = "client"
@@ -91,9 +95,18 @@ class Security:
     server_public: str
 
     def find_client(self, public: str) -> Client | None:
-        """The client with this public key, from the allow-list as it is now; None if it may not connect."""
-        clients = list_allowed(self.keys_dir).values()
-        return next((client for client in clients if client.public == public), None)
+        """The client with this public key, from the allow-list as it is now; None if it may not connect.
+
+        Entries are read when they change; a broken one, such as one that is being written, admits nobody.
+        """
+        _check_directory(self.keys_dir)
+        for entry in (self.keys_dir / "allowed").glob("*.pub"):
+            with contextlib.suppress(FileNotFoundError):
+                found = entry.stat()
+                client = _entry(entry, found.st_ino, found.st_mtime_ns, found.st_size)
+                if client is not None and client.public == public:
+                    return client
+        return None
 
     def client_pair(self) -> KeyPair:
         """The pair that authenticates connecting sockets; SecurityError if this machine has no client key."""
@@ -219,6 +232,16 @@ def _read_client(path: Path) -> Client:
             f"{path} is not a client's entry.", "Remove it and the client's key, and run `distrl keys add`."
         )
     return client
+
+
+@lru_cache(maxsize=2**16)
+def _entry(path: Path, inode: int, changed_ns: int, size: int) -> Client | None:
+    """The entry in a file that has not changed since; None if it is broken."""
+    try:
+        return _read_client(path)
+    except SecurityError as error:
+        _log.error("%s", error)
+        return None
 
 
 def _check_directory(keys_dir: Path) -> None:

@@ -156,7 +156,8 @@ def plan_roles(config: Config, backend: Backend) -> list[Role]:
         )
     is_appo = config.learner.algorithm.kind == "appo"
     num_servers = 0 if is_appo else placed.inference.count or config.num_servers
-    num_workers = placed.workers.count or config.local.workers
+    given = placed.workers
+    num_workers = given.count or min(max(config.local.workers, given.min or 0), given.max or 10**6)
     return roles(config, backend.folder, backend.settings(), num_servers, num_workers, has_keys=True)
 
 

@@ -35,6 +35,7 @@ from distrl.cli.backends.backend import (
 )
 from distrl.cli.backends.roles import Kind, Role
 from distrl.configs.schema import Config
+from distrl.core.errors import NoUpdates
 from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import HOPELESS
@@ -269,7 +270,7 @@ def _state(pod: Manifest, is_over: bool) -> ProcessState:
         detail = "stopping"
     elif code is not None:
         detail = f"exit code {code}"
-        if code == 0:
+        if code in (0, NoUpdates.exit_code):
             state = "done"
         elif state == "running" and "waiting" in ended:
             state = "restarting"

@@ -43,6 +43,7 @@ from distrl.core.rundir import DirectoryInUse, lock_directory
 from distrl.core.supervisor import ProgramFailed, Supervisor
 
 TICK_S = 0.2
+START_S = 20.0  # how long a keeper may take to start
 LOOK_S = 1.0  # between two looks at RUN/launch/over, which may be on another machine
 LEAVE_S = 10.0
 """How long workers and servers have when the learner is done: a worker may be waiting for its last acks."""

@@ -9,12 +9,9 @@ import time
 from collections.abc import Sequence
 
 from distrl.cli.backends.backend import Backend, LaunchError, ProcessState, read_roles
-from distrl.cli.backends.keeper import command, is_held, lock_file, read_states
+from distrl.cli.backends.keeper import START_S, command, is_held, lock_file, read_states
 from distrl.cli.backends.roles import Role
 from distrl.core.supervisor import last_error
-
-START_S = 20.0
-"""How long the keeper may take to start."""
 
 
 class LocalBackend(Backend):

@@ -35,7 +35,7 @@ SCRIPT = """#!/bin/bash
 {keeper} &
 keeper=$!
 trap 'kill -TERM $keeper' TERM
-code=130
+wait $keeper; code=$?
 while kill -0 $keeper 2>/dev/null; do wait $keeper; code=$?; done
 # Its time is up, or the node is wanted for other jobs. Is there more to do?
 if [ $code = 130 ] && [ ! -e {over} ]; then scontrol requeue $SLURM_JOB_ID; fi

@@ -13,6 +13,7 @@ import json
 import re
 import shlex
 import tarfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from distrl.cli.backends.backend import (
     tail,
     write_notes,
 )
-from distrl.cli.backends.keeper import command
+from distrl.cli.backends.keeper import START_S, command
 from distrl.cli.backends.roles import CHECKPOINT_S, Role
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
@@ -39,7 +40,7 @@ from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
 
 START = """cd {folder} && umask 077
-rm -f launch/over && mkdir -p logs checkpoints weights spool launch/state || exit 1
+rm -rf launch/over launch/state && mkdir -p logs checkpoints weights spool launch/state || exit 1
 if [ "$(loginctl show-user "$(id -un)" -p Linger --value 2>/dev/null)" = yes ] &&
     systemctl --user show-environment >/dev/null 2>&1; then
   mkdir -p ~/.config/systemd/user
@@ -109,6 +110,11 @@ class SshBackend(Backend):
                 self._ssh(host, f"umask 077 && mkdir -p {self._there} && tar -xf - -C {self._there}", packed)
                 self._states(host)  # fails unless distrl is installed there
                 self._ssh(host, script)
+                deadline = time.monotonic() + START_S  # until then a process without a keeper looks lost
+                while time.monotonic() < deadline and any(
+                    one["state"] == "lost" for one in self._states(host, *(role.name for role in mine))
+                ):
+                    time.sleep(0.5)
             except LaunchError:
                 with contextlib.suppress(LaunchError):  # the other hosts may have nothing to stop yet
                     self.stop()

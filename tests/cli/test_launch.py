@@ -130,6 +130,13 @@ def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: P
     assert "worker-5" in list_allowed(run.path / "launch" / "keys")
 
 
+@pytest.mark.parametrize(("bounds", "count"), [("min: 4", 4), ("max: 1", 1)])
+def test_there_are_as_many_workers_as_the_bounds_allow(tmp_path: Path, bounds: str, count: int) -> None:
+    config = placed(tmp_path, f"placement.workers={{{bounds}}}", "local.workers=2")
+    planned = plan_roles(config, make_backend("local", config, RunDir.of(config)))
+    assert sum(role.kind == "worker" for role in planned) == count
+
+
 def test_addresses_that_the_user_chose_stay(tmp_path: Path) -> None:
     config = placed(tmp_path, "network.control=tcp://10.0.0.1:5700")
     settings = make_backend("slurm", config, RunDir.of(config)).settings()

@@ -189,6 +189,7 @@ def test_launch_status_logs_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kubectl.answer(
         {"kind": "JobSet", "metadata": {}},
         pod("learner", "Succeeded", **container(state={"terminated": {"exitCode": 0}})),
+        pod("idle", "Failed", **container(state={"terminated": {"exitCode": 17}})),
         pod("waits", "Pending", **container(state={"waiting": {"message": "no image\nanywhere"}})),
         pod("works", "Running", **container(state={"running": {}})),
         pod(
@@ -202,6 +203,7 @@ def test_launch_status_logs_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lines = [line.split(maxsplit=3) for line in launch("status", run, code=18).splitlines()]
     assert lines == [
         ["learner", "done", "node-7", "exit code 0"],
+        ["idle", "done", "node-7", "exit code 17"],
         ["waits", "queued", "node-7", "no image anywhere"],
         ["works", "running", "node-7"],
         ["again", "restarting", "node-7", "exit code 5"],

@@ -26,6 +26,12 @@ def test_bytes_that_expand_without_bound_are_refused(inside):
         unpack_trajectory(zlib.compress(inside))
 
 
+@pytest.mark.parametrize("pack", [bytes, zlib.compress])
+def test_more_lists_than_a_message_may_have_are_refused(pack):
+    with pytest.raises(StoreError, match="more than 524288 lists and maps"):
+        unpack_trajectory(pack(b"\xdd\x00\x08\x00\x01" + b"\x90" * (2**19 + 1)))
+
+
 def test_a_trajectory_that_compresses_too_well_is_kept_as_it_is():
     trajectory = Trajectory(id="t", task=TASK.model_copy(update={"params": {"text": " " * 2**22}}))
     assert unpack_trajectory(pack_trajectory(trajectory)) == trajectory

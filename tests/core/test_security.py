@@ -124,6 +124,12 @@ def test_nobody_gets_in_when_the_allow_list_is_broken(keys, server):
     assert not gets_an_answer(server, security)
 
 
+def test_a_broken_entry_keeps_only_its_own_client_out(keys, server):
+    (keys / "allowed" / "half.pub").write_text("")
+    security = load_security(keys)
+    assert security.find_client(security.own.public).name == "client"
+
+
 @pytest.mark.parametrize("error", [SecurityError("broken"), OSError(errno.ESTALE, "Stale file handle")])
 def test_who_came_while_the_allow_list_was_broken_gets_in_once_it_is_mended(
     keys, server, caplog, monkeypatch, error
@@ -135,7 +141,7 @@ def test_who_came_while_the_allow_list_was_broken_gets_in_once_it_is_mended(
 
     with Wire(load_security(keys)) as wire:
         with monkeypatch.context() as broken:
-            broken.setattr("distrl.core.security.list_allowed", fail)
+            broken.setattr("distrl.core.security._check_directory", fail)
             client = wire.connect_dealer(server.endpoint)
             until(lambda: "the allow-list cannot be read" in caplog.text)
         client.send(StatusRequest(), timeout_s=20.0)

@@ -240,13 +240,15 @@ class GuiRun:
 
     def pictures(self, results: Mapping[str, Path]) -> Values:
         """A few episodes of the last of `results`, evaluations by label, as pictures by name."""
-        from distrl.core.filmstrip import filmstrips
+        from distrl.core.filmstrip import filmstrip
         from distrl.evaluator.stores import StoredEpisodes
 
         if not results:
             return {}
         with contextlib.closing(StoredEpisodes(list(results.values())[-1])) as stored:
-            return filmstrips(stored, stored.ids()[-SHOWN:], "test")
+            last = reversed(list(stored.find(limit=SHOWN)))
+            strips = [filmstrip(one.trajectory, one.images()) for one in last]
+        return {f"pictures/test-{number}": strip for number, strip in enumerate(strips, 1) if strip}
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
         """Prints a row per split. `results`: evaluations by label, oldest first."""
@@ -304,6 +306,7 @@ _UNSUPPORTED = {
     "export --dataset": "stores no trajectories; `distrl report RUN` shows its returns",
     "inspect": "stores no trajectories; `distrl report RUN` shows its returns",
     "simulate": "has no simulation",
+    "world": "has no imagined episodes",
     "trace": "stores no episodes; its time line is in `throughput/*` of the metrics",
     "serve-inference": "has no inference servers, because workers act themselves",
 }

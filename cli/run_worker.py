@@ -109,7 +109,7 @@ def claim_name(spool_dir: Path) -> tuple[str, HeldLock]:
     Restarted workers thus get the names, and the spools, of those before them.
     """
     from distrl.core.errors import RunDirectoryError
-    from distrl.core.rundir import lock_directory
+    from distrl.core.rundir import DirectoryInUse, lock_directory
 
     try:
         spool_dir.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def claim_name(spool_dir: Path) -> tuple[str, HeldLock]:
         ) from error
     for index in range(MAX_UNNAMED):
         name = f"{host_name()}-{index}"
-        with contextlib.suppress(RunDirectoryError):
+        with contextlib.suppress(DirectoryInUse):
             return name, lock_directory(spool_dir / f".{name}.lock", "worker")
     raise RunDirectoryError(f"{spool_dir} has no free worker name.", "Give one with --name.")
 

@@ -89,13 +89,14 @@ def train_judge(
     use_threads(threads)
     plan = Plan(episodes, held_out, hold_out, epochs, seed=seed)
     if policy is not None:
-        encoder = load(policy).chat_policy
-        if encoder.kind == "reader":
+        loaded = load(policy)
+        if loaded.policy.kind not in ("tiny", "autoui", "hub"):
             raise ConfigError(
-                f"The policy of {policy} reads no screenshots, which a judge is trained on.",
+                f"policy.kind {loaded.policy.kind} of {policy} cannot encode the screenshots that a judge is "
+                "trained on.",
                 "Leave out --policy, or choose a configuration with policy.kind tiny, autoui or hub.",
             )
-        plan = replace(plan, policy=encoder)
+        plan = replace(plan, policy=loaded.chat_policy)
     report, judged, examples = fit_judge(sources, output, plan, lambda line: typer.echo(line, err=True))
     write_atomically(output / VERDICTS_FILE, "".join(one.model_dump_json() + "\n" for one in judged))
     write_atomically(output / "agreement.json", report.model_dump_json(indent=2))

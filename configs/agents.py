@@ -133,6 +133,11 @@ def check_agent(config: Config) -> None:
             f"policy.kind={policy.kind} does not read prompts of agent.kind {agent.kind}; set both to arm, "
             "or policy.kind to hub"
         )
+    sees = agent.kind == "autoui" or (agent.kind in CHAT_AGENTS and options.get("observe") != "elements")
+    if sees and config.worker.screenshot_format == "none":
+        raise ValueError(
+            f"agent.kind={agent.kind} shows screenshots, but worker.screenshot_format is none; set it to jpeg"
+        )
     if isinstance(policy, ArmConfig):
         _check_arm(config, policy)
     bins = getattr(policy, "action_bins", None)

@@ -195,6 +195,11 @@ def check_judge(config: Config) -> None:
         return
     if judge is None:
         raise ValueError("worker.rewards.source 'judge' needs a judge; set judge.kind")
+    if judge.kind in ("vlm", "local") and config.worker.screenshot_format == "none":
+        raise ValueError(
+            f"judge.kind {judge.kind!r} looks at screenshots, but worker.screenshot_format is 'none'; set it "
+            "to jpeg"
+        )
     if judge.kind == "local" and config.worker.elements != "all":
         raise ValueError(
             f"judge.kind 'local' reads the elements of all screens, but worker.elements is "

@@ -134,7 +134,7 @@ def _write(
     def generate() -> Iterator[Row]:
         for one in ids:
             trajectory = store.get(one)
-            yield from rows(trajectory, store.images(trajectory.image_digests))
+            yield from rows(trajectory, store.shown(trajectory))
 
     directory.mkdir(parents=True, exist_ok=True)
     # Set explicitly, because the generator's closure cannot be hashed.

@@ -200,9 +200,9 @@ def reached(curve: Sequence[Point], threshold: float | None) -> float | None:
 
 def _number(evaluation: Mapping[str, Mapping[str, float]], metric: str) -> float | None:
     """The metric in an evaluation; of several splits joined by +, weighted by their episodes."""
-    joined, _, number = metric.rpartition("/")
-    if number == RETURN:
+    if metric == RETURN:
         return evaluation.get("", {}).get(RETURN)
+    joined, _, number = metric.rpartition("/")
     found = [evaluation.get(split, {}) for split in joined.split("+")]
     episodes = sum(one.get("episodes", 0) for one in found)
     if number not in FIELDS or not episodes or not all(found):
@@ -316,10 +316,15 @@ def _settings_of(planned: PlannedRun, sweep: Sweep) -> dict[str, Any]:
 
 
 def check_metric(sweep: Sweep) -> None:
-    """Raises ConfigError if no evaluation and no row of metrics.jsonl has the metric or the curve."""
+    """Raises ConfigError if no evaluation and no row of metrics.jsonl has the metric, the curve or a gate's
+    metric."""
+    tested = [set(run.config.tasks.test) for run in sweep.runs]
     numbers = [f"{split}/{number}" for split in sweep.runs[0].config.tasks.test for number in FIELDS]
-    for what, name in (("metric", sweep.metric), ("curve", sweep.curve)):
-        is_evaluated = what == "metric" and name.rpartition("/")[2] in (RETURN, *FIELDS)
+    gates = [("gate metric", gate.metric) for gate in sweep.gates.values() if gate.metric]
+    for what, name in (("metric", sweep.metric), ("curve", sweep.curve), *gates):
+        joined, _, number = name.rpartition("/")
+        is_number = number in FIELDS and any(splits.issuperset(joined.split("+")) for splits in tested)
+        is_evaluated = what == "metric" and (is_number or name == RETURN)
         if not is_evaluated and name.partition("/")[0] not in FAMILIES:
             remedy = f"{did_you_mean(name, [*numbers, RETURN])}Use one of them, or a name in metrics.jsonl."
             raise ConfigError(f"The sweep's {what} {name} is not measured by its runs.", remedy)

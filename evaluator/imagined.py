@@ -21,7 +21,7 @@ from distrl.core.actions import Action
 from distrl.core.errors import StoreError
 from distrl.core.files import write_atomically
 from distrl.core.rundir import RunDir
-from distrl.core.types import Observation, Outcome, Purpose, Trajectory, Verdict, image_digest
+from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory, Verdict, image_digest
 from distrl.core.world import text_of
 from distrl.evaluator.agreement import AgreementReport, Drift, Judged, compare, disagreements, solved
 from distrl.evaluator.report.viewer import write_agreement_page
@@ -129,8 +129,10 @@ def compare_imagined(run: RunDir, limit: int, on_episode: Callable[[int], None])
         names = store.ids(Purpose.IMAGINED)
         if not names:
             raise StoreError(f"{run.path} has no imagined episodes.", "Name a run with world.model.")
-        env = stack.enter_context(contextlib.closing(build_env(config.env)))
+        env = stack.enter_context(contextlib.closing(build_env(config.env.timeless)))
         for trajectory in store.kept(names[:: -(-len(names) // limit)]):
+            if trajectory.fault is not Fault.NONE:
+                continue
             found = replay(env, trajectory, rewards)
             judged.append(Judged.of(trajectory.id, trajectory.task, found.is_solved, verdict(trajectory)))
             assert trajectory.branch is not None

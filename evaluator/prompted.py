@@ -16,13 +16,13 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import PostFailed
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, Spent, TextPart
-from distrl.evaluator.judges.vlm.client import Endpoint, image_part, text_part
+from distrl.evaluator.judges.vlm.client import MAX_PAUSE_S, Endpoint, image_part, text_part
 
 NAME = "prompted"
 
 
 def as_prompted(config: Config) -> Config:
-    """`config` with the prompted model's agent and token limit.
+    """`config` with the prompted model's agent, token limit, and longest time for an action.
 
     Raises:
         ConfigError: No model is named, its URL is not valid, or the agent's prompts continue token sequences.
@@ -40,7 +40,9 @@ def as_prompted(config: Config) -> Config:
             "Set evaluate.prompted.agent.options={mode: history}.",
         )
     learner = config.learner.model_copy(update={"max_new_tokens": prompted.max_new_tokens})
-    return config.model_copy(update={"agent": prompted.agent, "learner": learner})
+    act_timeout_s = prompted.attempts * (prompted.timeout_s + MAX_PAUSE_S)
+    worker = config.worker.model_copy(update={"act_timeout_s": act_timeout_s})
+    return config.model_copy(update={"agent": prompted.agent, "learner": learner, "worker": worker})
 
 
 class PromptedPolicy:

@@ -177,7 +177,7 @@ class Rejudged:
         return Judged.of(trajectory.id, trajectory.task, None if truth is None else truth >= 1.0, verdict)
 
     def _verdict(self, trajectory: Trajectory) -> Verdict:
-        images = self._store.images(trajectory.image_digests)
+        images = self._store.shown(trajectory)
         try:
             if self._config.when == "steps":
                 return judge_steps(self._judge, trajectory, images)
@@ -204,7 +204,7 @@ class Rejudged:
         page, stored = self._directory / f"agreement-{self.name}.html", set(self._store.ids())
         left = [one for one in self.judged if one.trajectory_id in stored]
         shown = ((one, self._store.get(one.trajectory_id)) for one in disagreements(left))
-        episodes = ((one, (found, self._store.images(found.image_digests))) for one, found in shown)
+        episodes = ((one, (found, self._store.shown(found))) for one, found in shown)
         write_agreement_page(page, self._report(), self.judged, episodes)
         return page
 

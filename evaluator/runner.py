@@ -144,20 +144,23 @@ def run_episodes(
 
 def _measuring(config: Config, slots: int) -> WorkerConfig:
     """The worker of an evaluation: it measures ground truth, also if a judge decides in training, and draws
-    screens for people to look at, unless they can be drawn later."""
-    worker = config.worker
+    screens for people and agents to look at, unless they can be drawn later and the agent needs none."""
+    worker, agent = config.worker, config.agent
+    reads_elements = agent.kind == "elements" and agent.import_path is None
     update: dict[str, Any] = {"slots": slots, "barrier": False}
     update["rewards"] = worker.rewards.model_copy(update={"source": "environment"})
-    if worker.screenshot_format == "none" and config.env.kind != "phone":
+    if worker.screenshot_format == "none" and not (_is_simulated_phone(config) and reads_elements):
         update["screenshot_format"] = "jpeg"
     return worker.model_copy(update=update)
 
 
 def can_run_instantly(config: Config) -> bool:
     """Whether nothing but a simulation takes time: simulated phones, and an embedded policy."""
-    env, policy = config.env, config.policy
-    is_phone = env.kind == "phone" and env.import_path is None and not config.devices.pool
-    return is_phone and not isinstance(policy, PretrainedConfig)
+    return _is_simulated_phone(config) and not isinstance(config.policy, PretrainedConfig)
+
+
+def _is_simulated_phone(config: Config) -> bool:
+    return config.env.kind == "phone" and config.env.import_path is None and not config.devices.pool
 
 
 def run_instantly(

@@ -167,6 +167,10 @@ class StoredEpisodes:
             found |= store.images(store.known_images(wanted - found.keys()))
         return found | last.images(wanted - found.keys())
 
+    def shown(self, trajectory: Trajectory) -> dict[str, bytes]:
+        """Its screenshots by digest: stored, or drawn now. NotStored if one is neither."""
+        return self.images(trajectory.image_digests) | drawn(trajectory)
+
     def find(self, filters: Filters | None = None, limit: int | None = None) -> Iterator[Found]:
         """At most `limit` episodes that match the filters, the newest first.
 

@@ -279,7 +279,8 @@ class EpisodeRunner:
             for sampling in (lease.sampling, Sampling(max_new_tokens=MAX_FORESEEN))
         )
         prompt, last = branch.start, lease.task.max_steps
-        last = min(last, getattr(self._env, "max_actions", last))  # after which there is no success
+        if hasattr(self._env, "max_actions"):  # after which there is no success
+            last = min(last, self._env.max_actions(getattr(self._agent, "chunk", 1)))
         while not (self._stop.is_set() or self._sign.is_given_up):
             started_at, clock = self._clock.unix(), self._clock.seconds()
             screen, _ = self._look(Frame.of(_stand_in(text_of(prompt))), draft, False)

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
+from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core import checkpoints, process
 from distrl.core.rundir import RunDir
@@ -229,3 +230,8 @@ def test_an_error_names_a_page_that_exists(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", "quickstart-pixels", *options])
     (page,) = re.findall(r"\S+docs/extending\.md", result.stderr)
     assert Path(page).is_file()
+
+
+def test_continuous_control_has_no_imagined_episodes(tmp_path: Path) -> None:
+    run = RunDir.create(load_config("appo-hopper", [f"runs_dir={tmp_path}"]))
+    refused(2, "has no imagined episodes", "world", str(run.path))

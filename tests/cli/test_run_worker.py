@@ -10,9 +10,9 @@ import yaml
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.cli.run_worker import claim_name, work
+from distrl.cli.run_worker import claim_name, host_name, work
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, StoreError
+from distrl.core.errors import ConfigError, RunDirectoryError, StoreError
 from distrl.workers.spool import Spool
 
 
@@ -53,6 +53,12 @@ def test_unnamed_workers_on_one_host_get_names_of_their_own_and_get_them_again(t
     assert again == first
     claim.release()
     other.release()
+
+
+def test_a_folder_that_cannot_be_locked_is_reported(tmp_path: Path) -> None:
+    (tmp_path / f".{host_name()}-0.lock").mkdir()
+    with pytest.raises(RunDirectoryError, match="cannot be locked"):
+        claim_name(tmp_path)
 
 
 def test_two_workers_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
+from distrl.configs.schema import WorkerConfig
+from distrl.core.messages import Lease
 from distrl.core.types import (
     ActionRecord,
     Chat,
@@ -37,6 +39,10 @@ from distrl.evaluator.results import (
     episode_result,
     split_result,
 )
+from distrl.evaluator.suites import load_suite
+from distrl.workers.agents.elements import ElementsAgent
+from distrl.workers.envs.phone import PhoneEnv
+from distrl.workers.episode import EpisodeRunner
 
 Episode = tuple[Trajectory, dict[str, bytes]]
 SCREEN = (180, 400)
@@ -179,3 +185,12 @@ def write_evaluation(directory: Path, count: int, solved: float, seed: int = 0) 
     written.finish(Evaluation(spec=spec, splits={"test": split_result(results)}, duration_s=9.0))
     written.close()
     return directory
+
+
+def make_undrawn() -> Episode:
+    """A demonstration on a simulated phone with stand-ins for its pictures."""
+    lease = Lease(id="a", task=load_suite("quickstart", "test")[0], purpose=Purpose.DEMO)
+    runner = EpisodeRunner(PhoneEnv(), ElementsAgent(), None, WorkerConfig(screenshot_format="none"))
+    episode = runner.run(lease)
+    assert episode is not None
+    return episode

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from episode_factory import make_episode, make_task
+from episode_factory import make_episode, make_task, make_undrawn
 from PIL import Image
 
 from distrl.core.store import TrajectoryStore
@@ -15,17 +15,29 @@ from distrl.core.types import Chat, ChatMessage, Completion, ImagePart, TextPart
 datasets = pytest.importorskip("datasets", reason="needs the package datasets (extra data)")
 
 from distrl.evaluator.datasets import write_dataset
+from distrl.evaluator.stores import StoredEpisodes
+from distrl.workers.episode import BLANK
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> TrajectoryStore:
+def store(tmp_path: Path) -> StoredEpisodes:
     kept = TrajectoryStore(tmp_path / "store.sqlite3")
     for number, split in enumerate(("train", "train", "unseen-layout")):
         kept.add(*make_episode(make_task(number, split=split), success=number != 1))
-    return kept
+    return StoredEpisodes(tmp_path)
 
 
-def test_the_library_loads_both_subsets(store: TrajectoryStore, tmp_path: Path) -> None:
+def test_pictures_that_are_not_stored_are_drawn(store: StoredEpisodes, tmp_path: Path) -> None:
+    undrawn, stand_ins = make_undrawn()
+    store.stores[0].add(undrawn, stand_ins)
+    write_dataset(store, [undrawn.id], tmp_path / "out", "mine")
+    (row,) = datasets.load_dataset(
+        str(tmp_path / "out"), "episodes", split="test", cache_dir=str(tmp_path / "cache")
+    )
+    assert all(picture.size != BLANK for picture in row["screenshots"])
+
+
+def test_the_library_loads_both_subsets(store: StoredEpisodes, tmp_path: Path) -> None:
     counts = write_dataset(store, store.ids(), tmp_path / "out", "mine")
     assert counts == {"train": 2, "unseen_layout": 1}
     cache = str(tmp_path / "cache")
@@ -70,7 +82,7 @@ def test_a_chat_that_continues_is_told_from_its_beginning(tmp_path: Path) -> Non
     store = TrajectoryStore(tmp_path / "store.sqlite3")
     told: Trajectory = trajectory.model_copy(update={"steps": tuple(steps)})
     store.add(told, images)
-    write_dataset(store, store.ids(), tmp_path / "out", "mine")
+    write_dataset(StoredEpisodes(tmp_path), store.ids(), tmp_path / "out", "mine")
     files = sorted(str(path) for path in (tmp_path / "out" / "steps").iterdir())
     rows = list(datasets.Dataset.from_parquet(files, cache_dir=str(tmp_path / "cache")))
     texts = [[c["text"] for m in row["messages"] for c in m["content"] if c["text"]] for row in rows]

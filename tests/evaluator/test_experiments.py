@@ -37,6 +37,9 @@ REGIMES = ["r1-reuse", "r2-phones", "r3-sparse", "r4-lag", "r5-drift"]
 SWEEPS = ["dper", "learning", "staleness", "world", "world-arms", "arms-objectives", *REGIMES]
 
 
+GATES = "arms: {a: {}}\ngates: {ratios: {arm: a, metric: %s, most: 0.7}}"
+
+
 def load(tmp_path: Path, text: str, **options: object) -> Sweep:
     file = tmp_path / "try.yaml"
     file.write_text(text)
@@ -174,6 +177,11 @@ def test_own_modules_of_an_arm_are_beside_the_sweep(tmp_path, monkeypatch) -> No
         ("appo-hopper", "metric: solved/return\ncurve: train/return", ""),
         ("appo-hopper", "metric: return", ""),
         ("quickstart", "metric: test/sucess", "is not measured by its runs. Did you mean 'test/success'?"),
+        ("quickstart", "metric: tset/success", "is not measured by its runs. Did you mean 'test/success'?"),
+        ("quickstart", "metric: test+unseen_layuot/success", "is not measured by its runs."),
+        ("quickstart", "metric: test/return", "is not measured by its runs."),
+        ("quickstart", GATES % "off_policy/ess", ""),
+        ("quickstart", GATES % "off_polcy/ess", "The sweep's gate metric off_polcy/ess is not measured"),
         ("quickstart", "curve: val/success", "The sweep's curve val/success is not measured by its runs."),
         ("appo-hopper", "metric: retrun", "Did you mean 'return'?"),
     ],
@@ -258,6 +266,15 @@ def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:
     result = read_run(sweep.runs[0], sweep)
     assert (result.before, result.after) == (-150.5, 210.0)
     assert "210" in write_sweep(sweep)[0].markdown()
+
+
+def test_the_return_of_training_is_not_that_of_the_evaluation(tmp_path) -> None:
+    sweep = plan(tmp_path, "train/return")
+    run = make_run(sweep.runs[0], 2, 9, [0.3])
+    (run.evaluations / "step_9" / "results.json").write_text(json.dumps({"mean": 210.0, "episodes": []}))
+    with run.metrics.open("a") as rows:
+        rows.write('{"step": 9, "time/elapsed_s": 500.0, "train/return": 7.0}\n')
+    assert read_run(sweep.runs[0], sweep).after == 7.0
 
 
 def test_splits_can_be_joined(tmp_path) -> None:

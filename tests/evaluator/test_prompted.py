@@ -15,6 +15,7 @@ from counting_phone import CountingEnv, counting_config, write_suite
 from judge_endpoint import JudgeEndpoint, Reply
 
 from distrl.configs.agents import PromptedConfig
+from distrl.configs.load import load_config
 from distrl.configs.schema import Config, EvaluateConfig
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.store import TrajectoryStore
@@ -25,6 +26,7 @@ from distrl.evaluator.prompted import PromptedPolicy, as_prompted, prompted_poli
 from distrl.evaluator.report.run import write_report
 from distrl.evaluator.report.text import number_lines
 from distrl.evaluator.suites import load_suite
+from distrl.workers.episode import BLANK
 
 PICTURE = b"\x89PNG and more"
 ASKED = (
@@ -166,6 +168,12 @@ def test_what_cannot_be_prompted_is_refused(change: dict[str, Any], reason: str)
         as_prompted(Config.model_validate({"evaluate": {"prompted": {"model": "m", **change}}}))
 
 
+def test_an_action_may_take_all_tries() -> None:
+    prompted = {"model": "m", "timeout_s": 100.0, "attempts": 3}
+    config = as_prompted(Config.model_validate({"evaluate": {"prompted": prompted}}))
+    assert config.worker.act_timeout_s == 3 * (100.0 + client.MAX_PAUSE_S)
+
+
 NUMBERED = re.compile(r"^UI element (\d+): (.*)$", re.MULTILINE)
 
 
@@ -195,7 +203,8 @@ def test_a_prompted_model_solves_a_task_by_numbers(
     agent = {"options": {"observe": observe}}
     prompted = {"url": endpoint.url, "model": "m", "agent": agent}
     evaluate = {"slots": 1, "prompted": prompted}
-    config = Config.model_validate({"tasks": {"suite": str(suite)}, "evaluate": evaluate})
+    config = load_config("quickstart", [f"tasks.suite={suite}"])  # which draws no screens
+    config = config.model_copy(update={"evaluate": EvaluateConfig.model_validate(evaluate)})
     evaluation = measure(config, Measured(agent="prompted"), tmp_path / "out", ["test"])
     assert evaluation.splits["test"].overall.successes == 1
     contents = [str(body["messages"][-1]["content"]) for _, _, body in endpoint.requests]
@@ -208,3 +217,4 @@ def test_a_prompted_model_solves_a_task_by_numbers(
         observe, {step.observation.image for step in episode.steps}
     )
     assert bool(marked) is (observe == "marks")
+    assert all(step.observation.width > BLANK[0] for step in episode.steps)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
+import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from episode_factory import make_episode, make_task
+from episode_factory import make_episode, make_task, make_undrawn
 from judge_endpoint import JudgeEndpoint, Reply, says, status
+from PIL import Image
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
@@ -20,6 +24,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.agreement import AgreementReport
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
+from distrl.workers.episode import BLANK
 from distrl.workers.rewards import truth_after
 
 
@@ -76,6 +81,24 @@ def test_verdicts_and_truth_are_compared(tmp_path: Path) -> None:
         rejudged = run(tmp_path, endpoint)
     said = {one.task_id[-4:]: (one.truth, one.verdict.success) for one in rejudged.judged}
     assert said == {"0002": (False, False), "0001": (False, True), "0000": (True, True)}
+
+
+@pytest.mark.needs("jinja2")
+def test_the_judge_and_the_page_show_pictures_that_were_not_stored(tmp_path: Path) -> None:
+    with contextlib.closing(TrajectoryStore(tmp_path / "store.sqlite3")) as store:
+        store.add(*make_undrawn())
+    with JudgeEndpoint([status(False)]) as endpoint:
+        run(tmp_path, endpoint)
+        rejudged = Rejudged(tmp_path, config(endpoint).judge, config(endpoint).worker.rewards)
+    with contextlib.closing(rejudged):
+        page = rejudged.write_page().read_text()
+    for text in (str(endpoint.requests[0][2]), page):
+        found = [
+            base64.b64decode(data) for data in re.findall("data:image/jpeg;base64,([A-Za-z0-9+/=]+)", text)
+        ]
+        sizes = [Image.open(io.BytesIO(data)).size for data in found]
+        assert sizes
+        assert BLANK not in sizes
 
 
 def test_without_an_endpoint_they_are_undecided_and_asked_again_next_time(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError, EnvError, NothingCameIn
 from distrl.core.types import Task, Trajectory
@@ -19,6 +20,7 @@ from distrl.evaluator.runner import (
     EpisodeQueue,
     EvaluationStopped,
     Starts,
+    _measuring,
 )
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool, EpisodeEnd
@@ -132,3 +134,17 @@ def test_the_run_fails_once_no_slot_starts() -> None:
         starts.check()
     starts.ended(0, EpisodeEnd(Trajectory(id="t", task=TASK), {}), "")
     starts.check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "image_format"),
+    [
+        ([], "none"),  # drawn when someone looks at it
+        (["devices.pool=[{kind: sim}]"], "jpeg"),
+        (["env.import_path=mine:Env"], "jpeg"),
+        (["env.kind=browser"], "jpeg"),
+        (["agent.import_path=mine:Agent"], "jpeg"),
+    ],
+)
+def test_screens_are_drawn_unless_they_can_be_drawn_later(changes: list[str], image_format: str) -> None:
+    assert _measuring(load_config("quickstart", changes), 1).screenshot_format == image_format

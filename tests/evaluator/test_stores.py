@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from episode_factory import make_episode, make_task
+from episode_factory import make_episode, make_task, make_undrawn
 
+from distrl.cli.run_kind import GuiRun
+from distrl.configs.load import load_config
 from distrl.configs.schema import WorkerConfig
 from distrl.core.errors import StoreError
 from distrl.core.messages import Lease
@@ -155,6 +157,16 @@ def test_an_episode_without_pictures_is_drawn_as_it_would_have_been_until_its_re
     nowhere = blank.model_copy(update={"steps": (tap, *blank.steps[1:])})
     assert check_trajectory(nowhere) == ""
     assert list(drawn(nowhere).values()) == pictures[:1], "a tap without a point, as any worker may send it"
+
+
+def test_pictures_that_are_not_stored_are_drawn(stored: StoredEpisodes) -> None:
+    undrawn, stand_ins = make_undrawn()
+    drawn_before = next(stored.find()).trajectory
+    stored.stores[0].add(undrawn, stand_ins)
+    assert stored.shown(undrawn) == stored.one(undrawn.id).images() == drawn(undrawn)
+    pictures = GuiRun(load_config("quickstart")).pictures({"final": stored.stores[0].path})
+    assert list(pictures)[-1] == "pictures/test-4", "the last episode is shown to trackers"
+    assert stored.shown(drawn_before) == stored.images(drawn_before.image_digests)
 
 
 def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:

@@ -115,11 +115,16 @@ def test_the_simulator_itself_imagines_only_what_is_true(tmp_path: Path) -> None
     assert [one.step for one in report.drift] == [1, 2]
     assert all(one.missed < 1e-6 for one in report.drift), "up to rounding in prompts"
 
+    config = RunDir(tmp_path / "run").config
+    config.write_text(config.read_text().replace("  options: {}", "  options: {latency: 9}", 1))
     failed = next(one for one in imagined if one.success == 0.0)
+    fault = {"fault": Fault.DEVICE, "outcome": Outcome.UNJUDGED}
     forged = {"id": "forged", "success": 1.0, "outcome": Outcome.SUCCESS}
     with contextlib.closing(TrajectoryStore(tmp_path / "run" / "store.sqlite3")) as store:
-        store.add(failed.model_copy(update=forged), store.images(failed.image_digests))
+        for changes in (forged, {**fault, "id": "1"}, {**fault, "id": "2", "steps": ()}):
+            store.add(failed.model_copy(update=changes), store.images(failed.image_digests))
     again = compare(tmp_path / "run")
+    assert again.overall.total + again.overall.undecided == len(imagined) + 1, "without those that faulted"
     assert (again.overall.judge_only, again.overall.rate < 1.0) == (1, True)
     assert "forged" in (tmp_path / "run" / "agreement-world.html").read_text()
 

@@ -155,7 +155,7 @@ def foresee(*follows: str, horizon=5, past=0, max_steps=15, max_actions=None):
     lease = Lease(id="b", task=task, purpose=Purpose.IMAGINED, branch=branch)
     env = CountingEnv()
     if max_actions is not None:
-        env.max_actions = max_actions
+        env.max_actions = {agent.chunk: max_actions}.__getitem__
     found, images = EpisodeRunner(env, agent, policy, WorkerConfig()).run(lease)
     assert {step.observation.image for step in found.steps} <= images.keys()
     return found, policy.asked

@@ -157,10 +157,9 @@ class ArmEnv(ABC, Generic[A]):
     def expert_action(self) -> Action:
         """The expert's next `chunk` rows, each the mean of what it does in `repeat` steps."""
 
-    @property
-    def max_actions(self) -> int:
-        """How many whole motions an episode has at most."""
-        return -(-self._limit // (self._repeat * self._chunk))
+    def max_actions(self, rows: int) -> int:
+        """How many motions with so many rows an episode has at most."""
+        return -(-self._limit // (self._repeat * rows))
 
     def reset(self, task: Task) -> Frame:
         """Puts the arm and the objects to where the task says. Raises TaskError for unknown tasks."""

@@ -115,7 +115,7 @@ def read_examples(episodes: Iterable[tuple[Path, str]], rng: random.Random) -> l
                 part = first_steps(trajectory, count)
                 last = screens(part)[-1].image
                 if last not in shown:
-                    shown |= stores[source].images([last])
+                    shown[last] = stores[source].shown(part)[last]
                 stored = {"truth": truth, "source": source, "trajectory_id": name, "num_steps": count}
                 try:
                     found.append(Example.of(part, shown, **stored))
@@ -137,7 +137,7 @@ def stored_examples(
         for one in disagreements(judged):
             store = stores[sources[one.trajectory_id, one.verdict.step]]
             trajectory = first_steps(store.get(one.trajectory_id), one.verdict.step)
-            yield one, (trajectory, store.images(trajectory.image_digests))
+            yield one, (trajectory, store.shown(trajectory))
 
 
 class _Stores(dict[Path, StoredEpisodes]):

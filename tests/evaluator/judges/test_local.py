@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 import yaml
-from episode_factory import make_episode, make_step, make_task, screen
+from episode_factory import make_episode, make_step, make_task, make_undrawn, screen
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
@@ -20,13 +20,21 @@ from distrl.configs.judge import LocalJudgeConfig
 from distrl.configs.policy import TinyConfig
 from distrl.core.errors import ConfigError, JudgeError, StoreError
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import ActionRecord, Element, Fault, Flag, Outcome, Purpose, Trajectory
-from distrl.evaluator.judges.local.data import choose_episodes, is_askable, read_examples, split
+from distrl.core.types import ActionRecord, Element, Fault, Flag, Outcome, Purpose, Trajectory, Verdict
+from distrl.evaluator.agreement import Judged
+from distrl.evaluator.judges.local.data import (
+    choose_episodes,
+    is_askable,
+    read_examples,
+    split,
+    stored_examples,
+)
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
 from distrl.evaluator.judges.local.model import read_judge
 from distrl.evaluator.judges.local.prompt import MAX_ACTIONS, MAX_LINES, Vocabulary, read_words
 from distrl.evaluator.judges.local.training import Plan, calibrate, fit_judge
 from distrl.evaluator.rejudge import read_verdicts
+from distrl.evaluator.stores import drawn
 
 SMALL = TinyConfig(image_size=(36, 80), d_model=24, num_layers=1, num_heads=2, d_ff=48, max_prompt_tokens=256)
 PLAN = Plan(episodes=100, epochs=20, batch_size=8, learning_rate=5e-3, averaged=0.5, policy=SMALL)
@@ -292,10 +300,26 @@ def test_the_command_fits_measures_and_shows_errors(place: Path, tmp_path: Path)
     assert "holds a judge already" in again.output
 
 
-def test_a_policy_that_reads_no_screenshots_cannot_be_its_encoder(place: Path, tmp_path: Path) -> None:
-    config = tmp_path / "reader.yaml"
-    config.write_text("{agent: {kind: elements}, policy: {kind: reader}}")
-    line = ["train-judge", str(place), "--output", str(tmp_path / "judge"), "--policy", str(config)]
+def test_it_is_fitted_to_pictures_that_were_not_stored(tmp_path: Path) -> None:
+    undrawn, stand_ins = make_undrawn()
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    store.add(undrawn, stand_ins)
+    store.close()
+    examples = read_examples([(tmp_path, undrawn.id)], random.Random(0))
+    assert {example.screen for example in examples} <= set(drawn(undrawn).values())
+    wrong = Verdict(success=False, score=0.0, reason="", judge="local", step=len(undrawn.steps))
+    judged = Judged.of(undrawn.id, undrawn.task, True, wrong)
+    ((_, (_, images)),) = stored_examples([judged], examples)
+    assert images == drawn(undrawn)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"), [("quickstart", "reader"), ("metaworld", "arm"), ("appo-hopper", "gaussian")]
+)
+def test_a_policy_that_encodes_no_screenshots_cannot_be_its_encoder(
+    place: Path, tmp_path: Path, config: str, kind: str
+) -> None:
+    line = ["train-judge", str(place), "--output", str(tmp_path / "judge"), "--policy", config]
     result = CliRunner().invoke(app, line)
-    assert result.exit_code != 0
-    assert "reads no screenshots" in result.output
+    assert result.exit_code == ConfigError.exit_code
+    assert f"policy.kind {kind} of {config} cannot encode" in result.output

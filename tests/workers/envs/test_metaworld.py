@@ -144,7 +144,7 @@ def test_simpler_meshes_change_pictures_a_little_and_motions_not_at_all(
 def test_an_episode_ends_at_the_limit_even_without_motions() -> None:
     env = MetaWorldEnv(size=32, repeat=4, chunk=1, limit=10)
     env.reset(task())
-    assert env.max_actions == 3
+    assert (env.max_actions(1), env.max_actions(2)) == (3, 2)
     assert [env.step(STILL).truncated for _ in range(3)] == [False, False, True]
     env.reset(task())
     invalid = Action.invalid("x", "no motion")

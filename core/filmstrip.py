@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from PIL import Image, ImageDraw, ImageFont
 
+from distrl.core.errors import NotStored
 from distrl.core.model_points import MAX_PIXELS
+from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Trajectory
 
 HEIGHT, MARGIN, LINE = 320, 4, 18
@@ -16,6 +19,17 @@ LEAST = 64
 
 MOST = 24  # screens: the first ones of a longer episode are left out
 _TOUCH = (230, 30, 60)
+
+
+def filmstrips(store: TrajectoryStore, ids: Iterable[str], name: str) -> dict[str, Image.Image]:
+    """Pictures of stored episodes as `pictures/NAME-NUMBER`; none of those that were deleted to make room."""
+    found = {}
+    for number, one in enumerate(ids, 1):
+        with contextlib.suppress(NotStored):
+            episode = store.get(one)
+            if strip := filmstrip(episode, store.images(episode.image_digests)):
+                found[f"pictures/{name}-{number}"] = strip
+    return found
 
 
 def filmstrip(trajectory: Trajectory, images: Mapping[str, bytes]) -> Image.Image | None:

@@ -181,8 +181,10 @@ def _shown_start(state: State, params: Params, rng: Names) -> None:
 
 
 def _city_check(state: State, params: Params) -> bool:
-    chosen = _place(state, params) == state["apps"]["weather"]["city"]
-    return bool(chosen and st.page(state, "weather")[0] == "root" and state["front"] == "weather")
+    """Whether the city's weather is in front, or today's page, which alone has rain and wind."""
+    page, place = st.page(state, "weather"), _place(state, params)
+    is_shown = page == ["day", place, 0] or (page[0] == "root" and state["apps"]["weather"]["city"] == place)
+    return bool(is_shown and state["front"] == "weather")
 
 
 def _city_step(expert: Expert, params: Params) -> Action:

@@ -318,7 +318,7 @@ def _asked(state: State, params: Params) -> bool:
 def _narrowed(state: State, params: Params) -> bool:
     """Whether the results of the query are shown, in the order and narrowed as the task says."""
     data = _data(state, params)
-    shown = _page(state, params) == ["results"] and _asked(state, params)
+    shown = _page(state, params) == ["results"] and not data["panel"] and _asked(state, params)
     return shown and all(data[what] == params.get(what, data[what]) for what in UNSORTED)
 
 

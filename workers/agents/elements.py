@@ -70,11 +70,11 @@ def centre(element: Element) -> Point:
 def element_at(elements: Sequence[Element], point: Point) -> int | None:
     """The number of what a touch at `point` is meant for, None if nothing is there.
 
-    It is the smallest element there that can be used, else the smallest one; of several the topmost.
+    It is the topmost element there that can be used, which a list has last; else the smallest one.
     """
     around = _around(elements, point)
     usable = [place for place in around if not _USABLE.isdisjoint(elements[place].flags)]
-    return _smallest(elements, usable or around)
+    return usable[-1] if usable else _smallest(elements, around)
 
 
 def number_for(elements: Sequence[Element], point: Point) -> int | None:

@@ -129,6 +129,9 @@ def test_an_action_is_written_with_the_element_that_it_is_meant_for(action: Acti
 def test_of_two_elements_at_one_place_the_topmost_is_meant() -> None:
     below, above = (Element(text=text, bounds=(0, 0, 1, 1)) for text in "ab")
     assert element_at([below, above], (0.5, 0.5)) == 1
+    pop_up = above.model_copy(update={"flags": ("clickable",)})
+    key = pop_up.model_copy(update={"bounds": (0.4, 0.4, 0.6, 0.6)})
+    assert element_at([key, pop_up], (0.5, 0.5)) == 1, "although the button below is smaller"
     assert element_at([], (0.5, 0.5)) is None
 
 

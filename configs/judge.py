@@ -200,6 +200,14 @@ def check_judge(config: Config) -> None:
             f"judge.kind {judge.kind!r} looks at screenshots, but worker.screenshot_format is 'none'; set it "
             "to jpeg"
         )
+    has_elements = config.agent.kind == "elements" or "observe" in config.agent.options
+    has_elements |= config.worker.elements != "none"
+    rules = judge.rules if isinstance(judge, RulesConfig) else []
+    if not has_elements and any(rule.text or rule.not_text for rule in rules):
+        raise ValueError(
+            "rules with text or not_text read the elements of the last screen, but worker.elements is "
+            "'none'; set it to 'final'"
+        )
     if judge.kind == "local" and config.worker.elements != "all":
         raise ValueError(
             f"judge.kind 'local' reads the elements of all screens, but worker.elements is "

@@ -294,7 +294,11 @@ TEMPLATES: dict[str, Template] = {
         _toggle_start,
         _is("on"),
         _toggle_expert,
-        choices={"setting": TOGGLES},
+        choices={
+            "setting": [
+                key for key, (section, one) in TOGGLES.items() if section not in PARENTS and one.edition == 1
+            ]
+        },
         phone="quickstart",
     ),
     "setting_switch": _task(

@@ -121,6 +121,13 @@ REFUSED: list[tuple[list[str], str]] = [
     ([HUB, "policy.action_bins=21"], "policy.action_bins=21 is for the numbers of agent.kind arm"),
     ([HUB, "agent.kind=arm", "policy.action_bins=20"], "as many agent.options.bins; set it to these"),
     (["agent.kind=elements"], "set policy.kind to reader"),
+    (
+        [
+            *("policy.kind=tiny", "agent.kind=autoui", "worker.screenshot_format=jpeg"),
+            *("worker.rewards.source=judge", "judge={kind: rules, rules: [{text: [done]}]}"),
+        ],
+        "rules with text or not_text read the elements",
+    ),
     (["agent={kind: androidworld, options: {observe: elements}}"], "set it to both"),
     (["policy={kind: autoui}"], "`policy.model` is missing"),
     ([HUB, "policy.image_features=b"], "`policy.image_features` is a key of autoui only"),

@@ -14,8 +14,6 @@ name of another.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import re
 import stat
@@ -29,8 +27,6 @@ from pydantic import Field, ValidationError
 
 from distrl.core.errors import SecurityError
 from distrl.core.types import Record
-
-_log = logging.getLogger(__name__)
 
 SERVER = "server"
 ANY_CLIENT = "client"
@@ -97,15 +93,26 @@ class Security:
     def find_client(self, public: str) -> Client | None:
         """The client with this public key, from the allow-list as it is now; None if it may not connect.
 
-        Entries are read when they change; a broken one, such as one that is being written, admits nobody.
+        An entry is read again when its file changes.
+
+        Raises:
+            SecurityError: It is not listed, but an entry that cannot be read may be its own.
         """
         _check_directory(self.keys_dir)
+        broken: SecurityError | None = None
         for entry in (self.keys_dir / "allowed").glob("*.pub"):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 found = entry.stat()
                 client = _entry(entry, found.st_ino, found.st_mtime_ns, found.st_size)
-                if client is not None and client.public == public:
-                    return client
+            except FileNotFoundError:
+                continue
+            except SecurityError as error:
+                broken = error
+                continue
+            if client.public == public:
+                return client
+        if broken is not None:
+            raise broken
         return None
 
     def client_pair(self) -> KeyPair:
@@ -235,13 +242,9 @@ def _read_client(path: Path) -> Client:
 
 
 @lru_cache(maxsize=2**16)
-def _entry(path: Path, inode: int, changed_ns: int, size: int) -> Client | None:
-    """The entry in a file that has not changed since; None if it is broken."""
-    try:
-        return _read_client(path)
-    except SecurityError as error:
-        _log.error("%s", error)
-        return None
+def _entry(path: Path, inode: int, changed_ns: int, size: int) -> Client:
+    """The entry in a file that has not changed since."""
+    return _read_client(path)
 
 
 def _check_directory(keys_dir: Path) -> None:

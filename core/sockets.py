@@ -458,7 +458,7 @@ class _Gatekeeper:
             try:
                 client = self._security.find_client(public)
             except (SecurityError, OSError) as error:
-                _log.error("the allow-list cannot be read, so no client is admitted: %s", error)
+                _log.error("the allow-list cannot be read: %s", error)
                 return [b"1.0", request_id, b"300", b"try again", b"", b""]  # to "400" it gives up for good
             if client is not None:
                 return [b"1.0", request_id, b"200", b"OK", client.user_id.encode(), b""]

@@ -128,6 +128,8 @@ def test_a_broken_entry_keeps_only_its_own_client_out(keys, server):
     (keys / "allowed" / "half.pub").write_text("")
     security = load_security(keys)
     assert security.find_client(security.own.public).name == "client"
+    with pytest.raises(SecurityError, match="is not a client's entry"):  # whose it is, nobody knows
+        security.find_client("x" * 40)
 
 
 @pytest.mark.parametrize("error", [SecurityError("broken"), OSError(errno.ESTALE, "Stale file handle")])

@@ -27,9 +27,9 @@ class DemonstrationConfig(Section):
     template.
 
     `updates` is the number of cloning updates, `batch_size` the number of steps in one, and `lr` their
-    learning rate. `until_loss` ends cloning early, when the mean loss of the last 20 updates has fallen to
-    this value. `critic_updates` is the number of updates that fit the critic to the first
-    `learner.min_replay` training episodes before the policy learns from them.
+    learning rate. `until_loss` ends cloning early, when all demonstrations have arrived and the mean loss of
+    20 updates since then has fallen to this value. `critic_updates` is the number of updates that fit the
+    critic to the first `learner.min_replay` training episodes before the policy learns from them.
 
     `dagger` is the share of the demonstrations in which the policy acts, as cloned from the others, while
     the expert labels each step with its own action: this shows the way back from the policy's mistakes

@@ -169,11 +169,15 @@ class Chat(Record):
     policy saw is that chat's whole sequence (its own prompt, its sampled tokens) and then
     `completion.prompt_token_ids`. Its `messages` are the new ones only. So a sequence is stored once, however
     many chats it has; `Prefix` puts it together.
+
+    Of a demonstration, `executed` is False where the completion is the expert's and another action was
+    executed.
     """
 
     messages: Many[ChatMessage]
     completion: Completion
     continues: bool = False
+    executed: bool = True
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -428,7 +432,8 @@ class Trajectory(Record):
         truncated: Whether the step limit, a full token sequence or the horizon of a branch, rather than the
             agent or the environment, ended it.
         branch: Where an imagined episode begins; None of all others.
-        next_prompt: What the agent would have asked next, where a horizon ended the episode; else empty.
+        next_prompt: What the agent would have asked next, where a horizon or the step limit ended the episode
+            and prompts are single; else empty.
         started_at, duration_s: Unix time; seconds.
     """
 

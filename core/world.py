@@ -34,11 +34,14 @@ def text_of(prompt: Sequence[ChatMessage]) -> str:
 
 
 def lessons(trajectory: Trajectory) -> list[tuple[tuple[ChatMessage, ...], str]]:
-    """The questions that an episode answers, with the answers: one a step, but not for a last failure."""
+    """The questions that an episode answers, with the answers: one a step, but not for a last failure.
+
+    Nor for a step of a demonstration whose executed action is not the expert's answer.
+    """
     found = []
     chats = [step.chats[-1] for step in trajectory.steps]
     for chat, after in zip(chats, [*chats[1:], None], strict=True):
-        if after is not None or trajectory.success == 1.0:
+        if chat.executed and (after is not None or trajectory.success == 1.0):
             answer = SUCCESS if after is None else text_of(after.messages)
             found.append((question(chat.messages, chat.completion.text), answer))
     return found

@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -110,6 +111,7 @@ class Evaluator:
         play: Callable[..., object],
     ) -> None:
         spec, kind = self._spec, self._spec.subject.kind
+        tried = Counter(episode.task_id for episode in directory.episodes)  # with a fault, before --resume
 
         def keep(
             attempt: Attempt, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent
@@ -121,7 +123,7 @@ class Evaluator:
 
         play(
             self._config,
-            [Attempt(task, repetition=self._repetition) for task in todo],
+            [Attempt(task, tried[task.id], repetition=self._repetition) for task in todo],
             Actor(
                 policy,
                 spec.temperature,

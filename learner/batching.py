@@ -368,10 +368,7 @@ class Batcher:
             first_step=torch.tensor([episode.first_step for episode in episodes]),
             final_prompts=self._final_prompts([episodes[i] for i in cut]) if cut else None,
             final_row=torch.tensor(cut, dtype=torch.int64),
-            final_step=torch.tensor(
-                [e.first_step + len(e.steps) - (not e.final_prompt) for e in (episodes[i] for i in cut)],
-                dtype=torch.int64,
-            ),
+            final_step=torch.tensor([episodes[i].final_step for i in cut], dtype=torch.int64),
             oldest_version=torch.tensor([episode.oldest_version for episode in episodes]),
             group_mean=torch.tensor([episode.group.mean for episode in episodes], dtype=torch.float32),
             group_std=torch.tensor([episode.group.std for episode in episodes], dtype=torch.float32),
@@ -381,9 +378,7 @@ class Batcher:
         )
 
     def _final_prompts(self, episodes: Sequence[Episode]) -> PromptBatch:
-        """The states after a cut. Without prompts of their own the last step's words are taken with the final
-        screenshot, and its step index, because the critic never trains on later ones.
-        """
+        """The states after a cut: the last step's words with the final screenshot, if there is no prompt."""
         states = [episode.steps[-1].state() for episode in episodes]
         images = self._cache.get(
             [d for e, (_, shown) in zip(episodes, states, strict=True) for d in (*shown, *e.final_images)]

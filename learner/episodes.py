@@ -104,6 +104,7 @@ class Episode:
     group: GroupStats = GroupStats()  # of the group that it was leased in
     is_imagined: bool = False
     first_step: int = 0  # the number of its first step in the episode that an imagined one leaves
+    final_step: int = 0  # the number, for the critic, of the state after a cut
     final_prompt: tuple[int, ...] = ()  # of the state after the last action, where it is known
     lessons: tuple[StepData, ...] = ()  # of a real one for a learned model of the world
 
@@ -190,10 +191,12 @@ def compile_episode(
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
     is_cut = trajectory.truncated and outcome == 0.0 and trajectory.final is not None
     branch = trajectory.branch
-    terminated = not (is_cut and (bootstraps or (branch and trajectory.outcome is Outcome.UNJUDGED)))
+    first_step = len(branch.past) if branch else 0
+    at_horizon = bool(branch) and trajectory.outcome is Outcome.UNJUDGED
+    terminated = not (is_cut and (bootstraps or at_horizon))
     final_images: tuple[str, ...] = ()
     final_prompt: tuple[int, ...] = ()
-    if not terminated and branch and trajectory.next_prompt:
+    if not terminated and trajectory.next_prompt:
         final_images = shown_images(trajectory.next_prompt)
         final_prompt = tuple(policy.prompt_ids(trajectory.next_prompt, _pictures(images, final_images)))
     elif not terminated and trajectory.final is not None:
@@ -208,7 +211,9 @@ def compile_episode(
         oldest_version=trajectory.oldest_version,
         digests=tuple(dict.fromkeys([d for s in steps for d in s.images] + list(final_images))),
         is_imagined=trajectory.purpose is Purpose.IMAGINED,
-        first_step=len(branch.past) if branch else 0,
+        first_step=first_step,
+        # The critic never trains on a step later than the limit's.
+        final_step=first_step + len(steps) - (not at_horizon),
         final_prompt=final_prompt,
         lessons=_lessons(trajectory, policy),
     )

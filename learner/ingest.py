@@ -217,10 +217,9 @@ class Ingest:
         if trajectory.purpose is Purpose.TRAIN and trajectory.outcome is Outcome.UNJUDGED:
             self.num_unjudged += 1
             return None
-        if trajectory.purpose is not Purpose.TRAIN:  # compilation decodes pictures: they are bounded before
-            shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
-            shown += shown_images(trajectory.next_prompt)
-            self._images.get(shown, is_one_episode=True)
+        shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
+        shown += shown_images(trajectory.next_prompt)
+        self._images.get(shown, is_one_episode=True)  # bounds the pictures that compilation decodes
         episode = self._compile(trajectory)
         if episode is None:
             self.num_refused += 1

@@ -303,6 +303,7 @@ class TaskScheduler:
             return {
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
+                "void": self._void,
                 "due": self._due(),
                 "leases": dict(self._table.counters),
                 "sampler": self._source.state_dict(),
@@ -315,6 +316,7 @@ class TaskScheduler:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
+            self._void = int(state["void"])
             self._table.counters = dict(state["leases"])
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())

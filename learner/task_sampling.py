@@ -79,8 +79,9 @@ def demonstration_sampler(config: LearnerConfig, tasks: Sequence[Task], seed: in
         ConfigError: The weights name a template that no task has, or leave no task.
     """
     weights = config.demonstrations.weights
-    if not weights:  # of another seed than training, which would else begin with the same tasks
-        return TaskSampler(tasks, random.Random(seed + 1))
+    rng = random.Random(seed + 1)  # of another seed than training, which would else begin with the same tasks
+    if not weights:
+        return TaskSampler(tasks, rng)
     templates = {task.template for task in tasks}
     if unknown := sorted(set(weights) - templates):
         raise ConfigError(
@@ -91,7 +92,7 @@ def demonstration_sampler(config: LearnerConfig, tasks: Sequence[Task], seed: in
         raise ConfigError(
             "learner.demonstrations.weights leaves no task to demonstrate.", "Give one a weight above 0."
         )
-    return TaskSampler(tasks, random.Random(seed), lambda task: weights.get(task.template, 1.0))
+    return TaskSampler(tasks, rng, lambda task: weights.get(task.template, 1.0))
 
 
 @dataclass(frozen=True)

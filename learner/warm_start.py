@@ -116,6 +116,7 @@ def warm_up(context: Context, cloning: Cloning, stop: Event) -> None:
         )
     enter_phase(context, WARM_UP)
     start_clock(context)  # demonstrations of a dataset have not done so
+    cloning.expect_others()
     with _more_threads():
         while not cloning.is_over():
             if stop.is_set():
@@ -165,7 +166,7 @@ class Cloning:
         return self._has_success and is_covered and not self.is_over()
 
     def expect_others(self) -> None:
-        """Demonstrations of another kind follow: losses so far do not end cloning (`until_loss`)."""
+        """More demonstrations have come, or will: losses so far do not end cloning (`until_loss`)."""
         self._recent.clear()
 
     def is_over(self) -> bool:

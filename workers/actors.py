@@ -49,16 +49,16 @@ class Demonstrator:
 
         The expert's action is parsed from its text (rounded), as a policy's would be.
         """
-        wanted = call(Action, self._env.expert_action)
-        text = call(str, self._agent.format, wanted, screen)
+        text = call(str, self._agent.format, call(Action, self._env.expert_action), screen)
+        wanted = call(Action, self._agent.parse, text, screen)
         is_noisy = self._rng.random() < self._noise
         draw = getattr(self._agent, "random_action", random_action)
-        action = draw(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
+        action = draw(self._rng) if is_noisy else wanted
         if self._policy is not None and not action.is_terminal:
             own = self._policy.ask(prompt).completion.text
             played = call(Action, self._agent.parse, own, screen)
             action = action if played.is_terminal else played
-        return answer(prompt, text), action
+        return answer(prompt, text).model_copy(update={"executed": action == wanted}), action
 
 
 def answer(prompt: Prompt, text: str) -> Chat:

@@ -263,10 +263,11 @@ class EpisodeRunner:
             )
             draft.add(step)
             screen, observe_s = self._look(frame, draft, step.done)
-            if is_cut:
+            if is_cut or truncated:
                 draft.truncated = True
-                prompt = call(Prompt, self._agent.prompt, task.goal, screen, draft.history, [])
-                draft.next_prompt = prompt.messages
+                # Not of a later step than critics train on.
+                prompt = call(Prompt, self._agent.prompt, task.goal, screen, draft.history[truncated:], [])
+                draft.next_prompt = () if prompt.continues else prompt.messages
             if step.done:
                 draft.final = screen
                 return True
@@ -289,8 +290,9 @@ class EpisodeRunner:
             follows = model.ask(Prompt(question(prompt, chat.completion.text))).completion.text
             num_steps, is_solved = len(draft.steps) + 1, follows == SUCCESS
             has_ended = is_solved or action.is_terminal
-            is_over = has_ended or len(branch.past) + num_steps >= last
-            is_cut = not is_over and (follows.startswith(UNSURE) or num_steps >= branch.horizon)
+            is_unsure = follows.startswith(UNSURE)
+            is_over = has_ended or (not is_unsure and len(branch.past) + num_steps >= last)
+            is_cut = not is_over and (is_unsure or num_steps >= branch.horizon)
             reward = step_penalties(draft.history, action, screen.image, self._config.rewards)
             if is_over:
                 draft.ending = judge(action, float(is_solved), not has_ended)
@@ -308,7 +310,7 @@ class EpisodeRunner:
             prompt = said(follows.removeprefix(UNSURE))
             if is_over or is_cut:
                 draft.truncated, draft.final = not has_ended, screen
-                draft.next_prompt = prompt if is_cut else ()
+                draft.next_prompt = () if has_ended else prompt
                 return True
         return False
 

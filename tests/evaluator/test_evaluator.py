@@ -87,6 +87,9 @@ def test_faults_are_retried_and_what_stays_broken_is_listed_apart(tmp_path: Path
     assert (result.overall.successes, result.overall.episodes) == (1, 2)
     assert [(e.task_id[-2:], e.fault, e.attempt) for e in result.faulted] == [("/1", Fault.DEVICE, 2)]
     assert sum("trying again" in line for line in progress.said) == 3
+    again = Evaluator(config, tmp_path / "out", SERVED, resume=True, progress=Quiet())
+    (faulted,) = again.run(lambda _: TappingPolicy(1)).splits["test"].faulted
+    assert faulted.attempt == 3, "the tries of all sessions are counted on, so that no two share a name"
 
 
 def test_when_no_phone_starts_the_evaluation_ends(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from learning_world import build
 from distrl.configs.learner import LearnerConfig, ReplayConfig
 from distrl.configs.schema import Config
 from distrl.core.metrics import read_metrics
-from distrl.core.types import Branch, Fault, Outcome, Purpose
+from distrl.core.types import Branch, Fault, Outcome, Purpose, shown_images
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.checkpoint import restore, state_of
@@ -209,7 +209,8 @@ def test_a_cut_branch_bootstraps_from_its_next_prompt_at_its_real_step(toy, poli
     for trajectory, terminated in ((cut, False), (limit, True)):  # `learner.time_limit: fails` is for limits
         assert compile_episode(trajectory, policy, bootstraps=False).terminated is terminated
     real = compile_episode(toy.trajectory("real", steps, truncated=True, next_prompt=message), policy)
-    assert (real.terminated, real.final_prompt) == (False, ()), "the limit on its pixels is without them"
+    assert (real.terminated, real.final_prompt, real.final_images) == (False, (5,), shown_images(message))
+    assert real.final_step == 1, "the critic knows no later one"
 
 
 def test_a_cut_branch_is_neither_success_nor_failure_but_what_its_end_is_worth(toy, policy, critic) -> None:
@@ -277,12 +278,14 @@ def test_both_buffers_come_back_after_a_restart(toy, tmp_path) -> None:
     learner, _ = build(toy, tmp_path, world=RUN, stop_after=60)
     learner.run()
     context = learner.context
+    context.scheduler._void = 1
     context.checkpointer.save(10**6, json.loads(json.dumps(state_of(context))))
     again, _ = build(toy, tmp_path, incarnation="i2", world=RUN)
     restore(again.context, again.context.checkpointer.load())
     assert again.context.replay.imagined.ids
     assert again.context.replay.all_ids == context.replay.all_ids
     assert set(again.context.ingest.episodes) == set(context.replay.all_ids)
+    assert again.context.scheduler._void == 1, "those that came to nothing are not replaced"
     again.context.scheduler.set_phase("training")
     leases = again.context.scheduler.grant("w", 64)
     assert Purpose.IMAGINED in {lease.purpose for lease in leases}, "from states of before the restart"

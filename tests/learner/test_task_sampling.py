@@ -68,6 +68,13 @@ def test_templates_are_demonstrated_by_their_weights() -> None:
     assert drawn["easy"] / 4000 == pytest.approx(0.2, abs=0.02)
 
 
+@pytest.mark.parametrize("weights", [{}, {"easy": 0.5}])
+def test_training_does_not_begin_with_the_tasks_that_were_demonstrated(weights: dict[str, float]) -> None:
+    training, demonstrated = TaskSource(WEIGHTED, TASKS, None, 0), demonstrated_by(weights)
+    alike = sum(training.draw(0.0) is demonstrated.draw() for _ in range(200))
+    assert alike < 70, "33 by chance"
+
+
 @pytest.mark.parametrize(
     ("weights", "rule"), [({"esay": 1.0}, "esay"), ({"easy": 0.0, "hard": 0.0}, "leaves no")]
 )

@@ -91,6 +91,13 @@ def test_each_step_is_a_lesson_but_a_last_one_that_failed() -> None:
     assert model.text(won.lessons[-1].tokens, won.lessons[-1].prompt) == SUCCESS
     assert won.lessons[:2] == lost.lessons
     assert compile_episode(played(1.0, Purpose.DEMO), model).lessons == won.lessons
+    other = played(1.0, Purpose.DEMO)
+    steps = [
+        step.model_copy(update={"chats": (step.chats[0].model_copy(update={"executed": False}),)})
+        for step in other.steps[1:]
+    ]
+    noisy = compile_episode(other.model_copy(update={"steps": (other.steps[0], *steps)}), model)
+    assert noisy.lessons == won.lessons[:1], "what follows another action teaches nothing of the expert's"
     assert compile_episode(played(1.0, Purpose.IMAGINED), model).lessons == ()
     assert compile_episode(played(1.0), policy(world=0)).lessons == ()
 

@@ -28,6 +28,7 @@ from distrl.core.types import (
     Sampling,
     TextPart,
     image_digest,
+    shown_images,
 )
 from distrl.simulator.device import SimDevice
 from distrl.workers import episode
@@ -119,6 +120,8 @@ def test_endings(
     assert (trajectory.outcome, trajectory.success, trajectory.truncated) == ending
     assert (trajectory.steps[-1].done, trajectory.steps[-1].reward.outcome) == (True, ending[1])
     assert len(trajectory.steps) == len(policy.answers)
+    at_limit = trajectory.truncated and not isinstance(policy, Full)
+    assert shown_images(trajectory.next_prompt) == ((trajectory.final.image,) if at_limit else ())
 
 
 def test_penalties_reach_the_record() -> None:
@@ -226,7 +229,9 @@ def test_noise_changes_what_is_executed_but_not_what_is_taught_and_is_the_leases
     for step in trajectory.steps:
         taught = AGENT.parse(step.chats[0].completion.text)
         assert taught == (COMPLETE if count == 3 else TAP if count < 3 else BACK)
-        differ += taught.model_dump(mode="json") != step.action.model_dump(mode="json")
+        is_other = taught.model_dump(mode="json") != step.action.model_dump(mode="json")
+        assert step.chats[0].executed is not is_other
+        differ += is_other
         count = {"tap": count + 1, "back": 0}.get(step.action.kind, count)
     assert differ > 0
 
@@ -239,6 +244,7 @@ def test_the_policy_plays_a_demonstration_and_the_expert_teaches() -> None:
     assert [step.action.kind for step in trajectory.steps] == ["tap", "back", "tap", "tap", "tap", "complete"]
     taught = [step.chats[0].completion for step in trajectory.steps]
     assert [AGENT.parse(one.text) for one in taught] == [TAP, TAP, TAP, TAP, TAP, COMPLETE]
+    assert [step.chats[0].executed for step in trajectory.steps] == [True, False, True, True, True, True]
     assert not any(one.token_ids for one in taught)
     assert (len(policy.asked), trajectory.outcome) == (5, Outcome.SUCCESS)
 

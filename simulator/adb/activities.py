@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from distrl.simulator.adb.packages import LAUNCHER, Package
 from distrl.simulator.adb.runtime import Process
 from distrl.simulator.apps import APPS, launcher
+from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 from distrl.workers.devices.apps import SIMPHONE
@@ -129,6 +130,8 @@ class Activities:
             state["toast"] = ""
             if app != "launcher" and page:
                 st.reset(state, app, *page)
+                if app == "browser":
+                    shop_state.close(state)
             st.show(state, app)
 
         if self._system.device.phone.front != app or page:
@@ -165,16 +168,16 @@ class Activities:
 
     def clear(self, package: str) -> None:
         """Forgets everything that an app has stored, and ends it."""
+        self.stop(package)
         app = self._system.packages.app(package)
         if app in APPS:
             self._system.change(lambda state: _forget(state, app))
-        self.stop(package)
 
 
 def _close(state: State, app: str) -> None:
     state["stacks"][app] = [["root"]]
-    # The shop is a part of the browser, with fields of its own name.
-    prefixes = (app + ".", "shop.") if app == "browser" else (app + ".",)
+    # The shops are a part of the browser, with fields of their own names.
+    prefixes = (app + ".", "shop.", "web.") if app == "browser" else (app + ".",)
     for fields in (state["fields"], state["scrolls"]):
         for key in [key for key in fields if key.startswith(prefixes)]:
             del fields[key]
@@ -184,9 +187,19 @@ def _close(state: State, app: str) -> None:
         launcher.close(state)
 
 
+_LASTING = ("edition", "dark", "cities", "albums", "updates")
+"""What of an app's data comes with the phone, or from its store: clearing the app leaves it."""
+
+
 def _forget(state: State, app: str) -> None:
-    before = state["apps"][app]
-    state["apps"][app] = APPS[app].data()
-    if app == "settings":
-        # The theme comes with the phone's look, it is not a default of the app.
-        state["apps"][app]["dark"] = before["dark"]
+    before, fresh = state["apps"][app], APPS[app].data()
+    fresh |= {key: before[key] for key in _LASTING if key in before}
+    if app == "music":
+        fresh["playlists"] = {}  # whose songs may be on no album here
+    elif app == "weather":
+        fresh["shown"] = fresh["cities"][:3]
+    elif "web" in before:
+        fresh["web"] = shop_state.web(before["web"]["sites"])
+        for key, shop in before["web"]["shops"].items():
+            fresh["web"]["shops"][key] |= {name: shop[name] for name in ("sold_out", "ads")}
+    state["apps"][app] = fresh

@@ -26,7 +26,6 @@ from distrl.simulator.adb.input import Input, InputMethods
 from distrl.simulator.adb.packages import Installer, Packages
 from distrl.simulator.adb.runtime import LogBuffer, Network, Processes
 from distrl.simulator.adb.settings import Settings
-from distrl.simulator.apps import launcher
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone.render import RenderCache
@@ -199,23 +198,10 @@ class AndroidSystem:
         """Restarts it: files, settings and packages remain; the rest is as new, and adbd is not root."""
         persistent = {name: value for name, value in self.properties.items() if name.startswith("persist.")}
         self.properties = image.properties(self.serial, self.api_level, self.density) | persistent
-        self.change(_restart)
+        self.change(interruptions.restart)
         self.screen_on = True
         self.files.uid = SHELL
         self._end_all()
         self.log.clear()
         self.settings.put("global", "boot_count", str(self._boots + 1))
         self._start()
-
-
-def _restart(state: State) -> None:
-    state["front"] = "launcher"
-    launcher.close(state)
-    interruptions.leave(state)
-    state["shade"] = None if state["shade"] is None else False
-    state["flashlight"] = False
-    state["stacks"] = {name: [["root"]] for name in state["stacks"]}
-    for key in ("scrolls", "fields"):
-        state[key] = {}
-    state["focus"] = state["toast"] = ""
-    state["shift"] = state["symbols"] = False

@@ -8,7 +8,6 @@ from functools import partial
 from distrl.core.actions import Action
 from distrl.simulator.apps.clock import PRESETS
 from distrl.simulator.names import Names
-from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 from distrl.simulator.tasks.base import (
     Family,
@@ -22,7 +21,7 @@ from distrl.simulator.tasks.base import (
     only,
     where,
 )
-from distrl.simulator.tasks.expert import COMPLETE, IMPOSSIBLE, Expert
+from distrl.simulator.tasks.expert import IMPOSSIBLE, Expert
 
 DAYS: dict[str, tuple[int, ...]] = {
     "weekdays": (0, 1, 2, 3, 4),
@@ -78,17 +77,19 @@ def pick(expert: Expert, minutes: int) -> Action:
         return expert.tap(f"hour_{hour}" if shown else "show_hour")
     if draft % 60 != minute:
         shown = both_shown or clock["phase"] == "minute"
-        return expert.tap(f"minute_{minute}" if shown else "show_minute")
+        return expert.tap(f"minute_{minute}" if shown else f"hour_{hour}")  # which shows the minutes
     return expert.tap("save")
 
 
 def _at_check(state: State, params: Params) -> bool:
-    return bool(_alarm(state, minutes_of(params)).get("on", False))
+    alarm = _alarm(state, minutes_of(params))
+    return bool(alarm.get("on") and not alarm.get("days") and not alarm.get("label"))
 
 
 def _at_step(expert: Expert, params: Params) -> Action:
     if expert.page("clock") == ["picker"]:
         return pick(expert, minutes_of(params))
+    # A new alarm replaces one at the same time, with its days and label.
     return expert.to_root("clock", 0, "tab_alarm") or expert.tap("add_alarm")
 
 
@@ -251,25 +252,11 @@ def _alarm_check(state: State, params: Params) -> bool:
     return any(alarm["on"] and alarm["minutes"] % 720 == wanted for alarm in state["apps"]["clock"]["alarms"])
 
 
-def _alarm_expert(expert: Expert, params: Params) -> Action:
-    state = expert.state
-    if _alarm_check(state, params):
-        return COMPLETE
-    if (step := expert.open("clock")) is not None:
-        return step
-    clock = state["apps"]["clock"]
-    if st.page(state, "clock")[0] != "picker":
-        return expert.tap("tab_alarm" if clock["tab"] else "add_alarm")
-    hour_right = clock["draft"] // 60 % 12 == params["hour"] % 12
-    minute_right = clock["draft"] % 60 == params["minute"]
-    both_shown = expert.has(f"hour_{params['hour']}") and expert.has("minute_0")
-    if hour_right and minute_right:
-        return expert.tap("save")
-    if not hour_right and not both_shown and clock["phase"] == "minute":
-        return expert.tap("show_hour")
-    if not hour_right or (not both_shown and clock["phase"] == "hour"):
-        return expert.tap(f"hour_{params['hour']}")
-    return expert.tap(f"minute_{params['minute']}")
+def _alarm_step(expert: Expert, params: Params) -> Action:
+    clock = expert.state["apps"]["clock"]
+    if expert.page("clock")[0] == "picker":
+        return pick(expert, minutes_of({**params, "period": "PM" if clock["draft"] >= 720 else "AM"}))
+    return expert.tap("tab_alarm" if clock["tab"] else "add_alarm")
 
 
 def _time(params: Params) -> Mapping[str, object]:
@@ -282,12 +269,12 @@ def _time(params: Params) -> Mapping[str, object]:
 
 _task = partial(everyday, "clock")
 TEMPLATES: dict[str, Template] = {
-    "alarm": Template(
+    "alarm": _task(
         {"hour": int, "minute": int},
         fresh,
         _alarm_check,
-        _alarm_expert,
-        choices={"hour": range(1, 13), "minute": range(0, 60, 5)},
+        _alarm_step,
+        {"hour": range(1, 13), "minute": range(0, 60, 5)},
         phone="quickstart",
     ),
     "alarm_at": _task(_TIME, _start_at, _at_check, _at_step, _TIMES, _alarms()),

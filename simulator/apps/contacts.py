@@ -38,7 +38,7 @@ COLORS: dict[str, str] = {
     "Grace": "#e52592",
     "Henry": "#5f4b32",
     "Maria": "#90a4ae",
-    "Oscar": "#7cb342",
+    "Otto": "#7cb342",
 }
 """Avatar colours of the names in the built-in address books; other names get one by hash."""
 _OTHERS = ("#546e7a", "#ad1457", "#00838f", "#6d4c41", "#3949ab")
@@ -56,7 +56,7 @@ def phone_number(name: str) -> str:
 
 def data() -> State:
     """The address book: names in order, with numbers and whether they are favourites; calls, newest first."""
-    names = ("Anna", "Ben", "Carla", "David", "Maria", "Oscar")
+    names = ("Anna", "Ben", "Carla", "David", "Maria", "Otto")
     return {"edition": 1, "people": [person(name) for name in names], "calls": []}
 
 
@@ -347,8 +347,8 @@ def _known(state: State, params: Params, rng: Names) -> None:
 
 
 def _add_step(expert: Expert, params: Params) -> Action:
-    if PEOPLE.entry(expert.state, params):
-        return _number_step(expert, params)
+    if entry := PEOPLE.entry(expert.state, params):
+        return (PEOPLE.tap("favourite") if entry["starred"] else _number_step)(expert, params)
     at = expert.page("contacts")[0]
     if at != "add":
         return expert.tap("add_contact") if at == "root" else BACK
@@ -411,7 +411,11 @@ TEMPLATES: dict[str, Template] = {
         {"name": str, "book": list}, _contact_start, _starred_check, _starred_expert, phone="quickstart"
     ),
     "contact_add": _task(
-        {**_NAME, "phone": str}, PEOPLE.remove, PEOPLE.matches("phone"), _add_step, may=PEOPLE.may()
+        {**_NAME, "phone": str},
+        PEOPLE.remove,
+        PEOPLE.matches("phone", unset="starred"),
+        _add_step,
+        may=PEOPLE.may(),
     ),
     "contact_number": _task(
         {**_NAME, "phone": str}, _number_start, PEOPLE.matches("phone"), _number_step, may=PEOPLE.may("phone")

@@ -42,7 +42,7 @@ def data() -> State:
     return {
         "box": "inbox",
         "mails": [
-            mail("Anna", "Weekend plans", "Shall we take the early train on Saturday?"),
+            mail("Anna", "Holiday plans", "Shall we take the early train on Saturday?"),
             mail("City Library", "Your loan ends soon", "Two books are due on June 10."),
         ],
     }

@@ -14,8 +14,8 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, image, text_box
 from distrl.simulator.phone.state import Page, State
 from distrl.simulator.phone.ui import Ui, viewport
-from distrl.simulator.tasks.base import Params, Template, fresh
-from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
+from distrl.simulator.tasks.base import Params, Template, everyday, fresh
+from distrl.simulator.tasks.expert import BACK, Expert
 
 COLORS: dict[str, str] = {
     "red": "#d93025",
@@ -38,7 +38,7 @@ NOUNS: dict[str, str] = {
     "bike": "pedal_bike",
     "headphones": "headphones",
     "laptop": "laptop",
-    "keyboard": "keyboard",
+    "radio": "radio",
     "book": "book",
     "ball": "sports_soccer",
     "mug": "local_cafe",
@@ -431,16 +431,11 @@ def _shop_check(state: State, params: Params) -> bool:
     return bool(shown and asked == words(params["query"]))
 
 
-def _shop_expert(expert: Expert, params: Params) -> Action:
-    state = expert.state
-    if _shop_check(state, params):
-        return COMPLETE
-    if (step := expert.open("browser")) is not None:
-        return step
-    page = st.page(state, "browser")[0]
-    if state["focus"] == "shop.query":
+def _shop_step(expert: Expert, params: Params) -> Action:
+    page, focus = expert.page("browser")[0], expert.state["focus"]
+    if focus == "shop.query":
         return expert.type_and_enter("shop.query", params["query"])
-    if state["focus"]:
+    if focus:
         return BACK
     if page == "root":
         return expert.tap("site_market")
@@ -448,5 +443,5 @@ def _shop_expert(expert: Expert, params: Params) -> Action:
 
 
 TEMPLATES: dict[str, Template] = {
-    "shop_search": Template({"query": str}, fresh, _shop_check, _shop_expert, phone="quickstart")
+    "shop_search": everyday("browser", {"query": str}, fresh, _shop_check, _shop_step, phone="quickstart")
 }

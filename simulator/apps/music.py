@@ -394,7 +394,7 @@ def _is_song(song: str, params: Params) -> bool:
 
 _LIKED = (May("music.liked", where(_is_song)),)
 _QUEUED = (May("music.queue", where(_is_song)),)
-_PLAYLIST = (May("music.playlists", where(lambda entry, params: entry[0] == params["name"])),)
+_PLAYLIST = (May("music.playlists", where(lambda entry, params: entry == [params["name"], []])),)
 _SONG = {"song": str}
 _task = partial(everyday, "music")
 TEMPLATES: dict[str, Template] = {

@@ -256,7 +256,10 @@ def _list(state: State, params: Params, rng: Names) -> None:
 
 
 def _add_step(expert: Expert, params: Params) -> Action:
-    if "body" in ENTRIES.entry(expert.state, params):
+    note = ENTRIES.entry(expert.state, params)
+    if note.get("pinned"):
+        return ENTRIES.tap("pin")(expert, params)
+    if "body" in note:
         return _edit_step(expert, params)
     at = expert.page("notes")[0]
     if at == "add":
@@ -297,10 +300,12 @@ def _new_start(state: State, params: Params, rng: Names) -> None:
 
 
 def _new_check(state: State, params: Params) -> bool:
-    return any(what == params["item"] for what, _ in _items(state, params))
+    return [params["item"], False] in _items(state, params)
 
 
 def _new_step(expert: Expert, params: Params) -> Action:
+    if [params["item"], True] in _items(expert.state, params):
+        return _tick_step(expert, params)
     if (step := ENTRIES.open(expert, params)) is not None:
         return step
     return expert.write("item_field", "notes.item", params["item"]) or expert.tap("add_item")
@@ -320,7 +325,11 @@ _TITLE = {"title": str}
 _task = partial(everyday, "notes")
 TEMPLATES: dict[str, Template] = {
     "note_add": _task(
-        {**_TITLE, "body": str}, ENTRIES.remove, ENTRIES.matches("body"), _add_step, may=ENTRIES.may()
+        {**_TITLE, "body": str},
+        ENTRIES.remove,
+        ENTRIES.matches("body", unset="pinned"),
+        _add_step,
+        may=ENTRIES.may(),
     ),
     "note_edit": _task(
         {**_TITLE, "body": str}, _with, ENTRIES.matches("body"), _edit_step, may=ENTRIES.may("body")

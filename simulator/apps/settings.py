@@ -39,7 +39,7 @@ from distrl.simulator.tasks.base import (
     fresh,
     is_shown,
 )
-from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
+from distrl.simulator.tasks.expert import BACK, Expert
 
 _ON = {
     *("wifi", "data", "nfc", "rotate", "vibrate", "location", "lock"),
@@ -158,7 +158,10 @@ def act(state: State, verb: str, args: Args) -> None:
     elif verb == "toggle":
         values[key] = not values[key]
         if key == "airplane" and values[key]:
+            values["grounded"] = [radio for radio in ("wifi", "bluetooth") if values[radio]]
             values["wifi"] = values["bluetooth"] = False
+        elif key == "airplane":
+            values |= dict.fromkeys(values.pop("grounded", ()), True)
     elif verb in ("slide", "choose"):
         values[key] = args[1]
 
@@ -202,19 +205,6 @@ def _toggle_start(state: State, params: Params, rng: random.Random) -> None:
 def _is(param: str) -> Check:
     """A check: the task's setting has the value that its parameter `param` asks for."""
     return lambda state, params: state["apps"]["settings"][params["setting"]] == params[param]
-
-
-def _toggle_expert(expert: Expert, params: Params) -> Action:
-    state = expert.state
-    if _is("on")(state, params):
-        return COMPLETE
-    section, _ = TOGGLES[params["setting"]]
-    page = st.page(state, "settings")
-    if (step := expert.open("settings")) is not None:
-        return step
-    if page[0] == "root":
-        return expert.tap("section_" + section)
-    return expert.tap("switch_" + params["setting"]) if page[1] == section else BACK
 
 
 def _opened(expert: Expert, name: str) -> Action | None:
@@ -289,12 +279,12 @@ _SWITCHES = (
 _NOTICES = tuple(key for key in TOGGLES if key.startswith("notify_"))
 _task = partial(everyday, "settings")
 TEMPLATES: dict[str, Template] = {
-    "toggle": Template(
+    "toggle": _task(
         {"setting": str, "on": bool},
         _toggle_start,
         _is("on"),
-        _toggle_expert,
-        choices={
+        _switch_step,
+        {
             "setting": [
                 key for key, (section, one) in TOGGLES.items() if section not in PARENTS and one.edition == 1
             ]

@@ -189,13 +189,11 @@ def _sign_in_page_step(expert: Expert, params: Params) -> Action | None:
 
 
 def _sign_in_check(state: State, params: Params) -> bool:
-    """User name and password are in their fields, or have been sent."""
-    app, wanted = params["app"], [params["user"], params["password"]]
-    if app not in state["installed"]:
+    """User name and password have been sent."""
+    if params["app"] not in state["installed"]:
         return False
-    sent = [state["apps"][app]["user"], state["apps"][app]["password"]]
-    typed = [st.text(state, field) for field in (user_field(app), password_field(app))]
-    return sent == wanted or (typed == wanted and st.page(state, app) == ["sign_in"])
+    data = state["apps"][params["app"]]
+    return all(data[key] == params[key] for key in ("user", "password"))
 
 
 def _sign_in_step(expert: Expert, params: Params) -> Action | None:
@@ -204,6 +202,7 @@ def _sign_in_step(expert: Expert, params: Params) -> Action | None:
         _sign_in_page_step(expert, params)
         or expert.write("user_name", user_field(app), params["user"])
         or expert.write("password", password_field(app), params["password"])
+        or expert.tap("sign_in")
     )
 
 

@@ -16,7 +16,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from distrl.simulator.apps import APPS, store_catalog
+from distrl.simulator.apps import APPS, launcher, store_catalog
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, button, group, icon_button, image, text_box
 from distrl.simulator.phone.state import State
@@ -179,7 +179,9 @@ def act(state: State, verb: str, args: tuple[Arg, ...]) -> None:
 def _accept(state: State, overlay: dict[str, Any]) -> None:
     kind = overlay["kind"]
     if kind == "update":
-        _restart(state)
+        restart(state)
+        state["elapsed_s"] += 60
+        state["toast"] = "The system is up to date"
     elif kind == "rating":
         state["toast"] = "Thank you for rating"
     elif kind == "low_battery":
@@ -193,14 +195,16 @@ def _accept(state: State, overlay: dict[str, Any]) -> None:
         st.show(state, "store" if kind == "ad" and "store" in state["installed"] else "browser")
 
 
-def _restart(state: State) -> None:
-    """The update: the phone restarts, which takes a minute and closes every app."""
-    state["elapsed_s"] += 60
+def restart(state: State) -> None:
+    """What a restart of the phone does: it closes every app and all that the system shows."""
+    leave(state)
+    launcher.close(state)
+    state["shade"] = None if state["shade"] is None else False
     state["stacks"] = {name: [["root"]] for name in state["stacks"]}
     state["fields"] = {}
     state["flashlight"] = False
+    state["toast"] = ""
     st.show(state, "launcher")
-    state["toast"] = "The system is up to date"
 
 
 _SCRIM = "#00000099"

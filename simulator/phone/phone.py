@@ -136,7 +136,7 @@ class Phone:
             self.tap(x, y)
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> None:
-        """A swipe: home from the bottom edge, back from a side, the shade from the top; else it scrolls."""
+        """Home from the bottom edge, back from a side, the shade from the top; else a slider, or a scroll."""
         dx, dy = x2 - x1, y2 - y1
         if max(abs(dx), abs(dy)) < _SWIPE_MIN:
             self.tap(x1, y1)
@@ -144,6 +144,8 @@ class Phone:
             self.home()
         elif abs(dx) > abs(dy) and ((x1 < _EDGE and dx > 0) or (x1 > WIDTH - _EDGE and dx < 0)):
             self.back()
+        elif abs(dx) > abs(dy) and (slider := self._slider(x1, y1)):
+            self.tap(min(max(x2, slider[0]), slider[-1]), y1)
         elif self.state["shade"] or self.state["overlay"]:
             self._swipe_away(x1, y1, dx, dy)
         elif self.state["shade"] is False and y1 < STATUS_H and dy > abs(dx):
@@ -155,6 +157,14 @@ class Phone:
             with self._input():
                 if self.front == "launcher":
                     launcher.turn(self.state, -1 if dx > 0 else 1)
+
+    def _slider(self, x: float, y: float) -> list[float]:
+        """Where the steps of the slider at (x, y) are, from left to right; empty when there is none."""
+        held = nodes.hit(self.tree(), x, y)
+        if held is None or held.cls != "widget.SeekBar":
+            return []
+        steps = (node for node in nodes.walk(self.tree()) if node.cls == held.cls and node.y == held.y)
+        return [step.x + step.w / 2 for step in steps]
 
     def _swipe_away(self, x: float, y: float, dx: float, dy: float) -> None:
         """A swipe while something of the system is on the screen; under what is not modal the app scrolls."""

@@ -98,8 +98,9 @@ def everyday(
     step: Callable[[Expert, Params], Action | None],
     choices: Mapping[str, Container[Any]] | None = None,
     may: tuple[May, ...] = (),
+    phone: str = "everyday",
 ) -> Template:
-    """A template whose task is done in `app` of a phone in daily use.
+    """A template whose task is done in `app`, of a phone in daily use by default.
 
     Args:
         step: What to do while `app` is in front and the check fails; None to go back.
@@ -110,7 +111,7 @@ def everyday(
             return COMPLETE
         return expert.open(app) or step(expert, params) or BACK
 
-    return Template(needs, start, check, act, choices or {}, "everyday", app, may)
+    return Template(needs, start, check, act, choices or {}, phone, app, may)
 
 
 def fresh(state: State, params: Params, rng: random.Random) -> None:
@@ -208,9 +209,17 @@ class Entries:
             return expert.tap("confirm")
         return self.open(expert, params) or expert.tap("delete")
 
-    def matches(self, field: str, param: str = "") -> Check:
-        """A check: the entry's `field` is the parameter `param`, by default that of the same name."""
-        return lambda state, params: self.entry(state, params).get(field) == params[param or field]
+    def matches(self, field: str, param: str = "", unset: str = "") -> Check:
+        """A check: the entry's `field` is the parameter `param`, by default that of the same name.
+
+        The entry's field `unset` must not be set.
+        """
+
+        def check(state: State, params: Params) -> bool:
+            entry = self.entry(state, params)
+            return entry.get(field) == params[param or field] and not entry.get(unset)
+
+        return check
 
     def may(self, *fields: str) -> tuple[May, ...]:
         """The task's entry may change; of it only `fields`, if any are named."""

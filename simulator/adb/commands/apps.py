@@ -9,8 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from distrl.simulator.adb.call import Call, Command, Failure, Verb, run_verb, thrown
 from distrl.simulator.adb.packages import Package
-from distrl.simulator.apps import store_catalog
-from distrl.simulator.phone.state import Page
+from distrl.simulator.apps import browser, store_catalog
+from distrl.simulator.apps.webshop.shops import HOSTS
+from distrl.simulator.phone.state import Page, State
 from distrl.workers.devices.apps import SIMPHONE
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def resolve(system: AndroidSystem, intent: Intent) -> Target | None:
         if package is None or not package.activity or _full(intent.component) != _full(package.component):
             return None
         return Target(package, system.packages.app(package.name))
-    found = _implicit(intent)
+    found = _implicit(intent, system.state)
     if found is not None:
         package = system.packages.get(SIMPHONE + found[0])
         if package is None or intent.package not in ("", package.name):
@@ -156,7 +157,7 @@ def resolve(system: AndroidSystem, intent: Intent) -> Target | None:
     return None
 
 
-def _implicit(intent: Intent) -> tuple[str, tuple[Page, ...]] | None:
+def _implicit(intent: Intent, state: State) -> tuple[str, tuple[Page, ...]] | None:
     """The phone's app that takes an intent without a component, and the pages to open there."""
     action, scheme = intent.action, intent.data.partition(":")[0].lower()
     if action == _MAIN and HOME in intent.categories:
@@ -169,7 +170,7 @@ def _implicit(intent: Intent) -> tuple[str, tuple[Page, ...]] | None:
     if action == _VIEW and scheme == "market":
         return "store", _store_page(intent.data)
     if action in (_VIEW, "android.intent.action.SENDTO") and scheme in _BY_SCHEME:
-        return _BY_SCHEME[scheme], _web(intent.data) if scheme.startswith("http") else ()
+        return _BY_SCHEME[scheme], _web(intent.data, state) if scheme.startswith("http") else ()
     if action == _VIEW and re.match(r"content://(com\.android\.)?contacts", intent.data):
         return "contacts", ()
     return None
@@ -190,9 +191,11 @@ def _store_page(address: str) -> tuple[Page, ...]:
     return (["app", name],) if store_catalog.ENTRIES.get(name) is not None else ()
 
 
-def _web(address: str) -> tuple[Page, ...]:
-    """The browser's page for a web address: the shop's, a search's, or the start page."""
+def _web(address: str, state: State) -> tuple[Page, ...]:
+    """The browser's page for a web address: a shop's, a search's, or the start page."""
     host, query = _parts(address)
+    if browser.has_web(state) and (shop := HOSTS.get(host.lower().removeprefix("www."))):
+        return (["site", shop, "home"],)
     if host == "market.example":
         return (["shop"],)
     words = "".join(filter(str.isprintable, query.get("q") or query.get("query") or ""))

@@ -15,8 +15,10 @@ from PIL import Image, ImageChops
 
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.commands import COMMANDS
-from distrl.simulator.apps import BUILT_IN, store_catalog
+from distrl.simulator.apps import APPS, BUILT_IN, EVERYDAY, store_catalog
+from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.device import SimDevice
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as phone_state
 from distrl.simulator.phone.phone import new_state
 from distrl.workers.devices import apps
@@ -43,9 +45,11 @@ def text(phone: AndroidSystem) -> str:
 
 @pytest.fixture
 def shop(phone: AndroidSystem, sh: Any) -> AndroidSystem:
-    """A phone with a store, and one app of it."""
+    """A phone with a store, one app of it, and web shops, of which one shows a panel."""
     assert sh("cmd simphone reset store").status == 0
     phone.change(lambda state: store_catalog.install(state, "podnest"))
+    phone.state["apps"]["browser"]["web"] = shop_state.web()
+    shop_state.data(phone.state, "voltivo")["panel"] = "menu"
     return phone
 
 
@@ -166,6 +170,11 @@ def test_every_dump_names_the_app_that_was_started(phone: AndroidSystem, sh: Any
             ["results", "red shoes"],
         ),
         ("-a android.intent.action.VIEW -d https://market.example/", "browser", ["shop"]),
+        (
+            "-a android.intent.action.VIEW -d https://www.voltivo.com/a",
+            "browser",
+            ["site", "voltivo", "home"],
+        ),
         ("-a android.intent.action.VIEW -d https://example.org", "browser", ["root"]),
         ("-a android.intent.action.SENDTO -d sms:123", "messages", ["root"]),
         ("-a android.intent.action.VIEW -d content://contacts/people/", "contacts", ["root"]),
@@ -184,6 +193,7 @@ def test_intents_open_what_they_name(
     assert (result.status, result.err) == (0, "")
     assert shop.device.foreground() == app
     assert shop.state["stacks"][app][-1] == page
+    assert not shop_state.close(shop.state)
 
 
 @pytest.mark.parametrize("address", ["http://[", "market://[", "https://find.example/?q=%01"])
@@ -211,9 +221,42 @@ def test_stopping_and_clearing(phone: AndroidSystem, sh: Any) -> None:
     assert phone.state["apps"]["settings"]["wifi"] is True
     assert sh("pm clear org.nothing").out == "Failed\n"
     sh("am start -n org.simphone.browser/.MainActivity")
-    phone.state["fields"].update({"browser.query": "a", "shop.query": "b", "notes.text": "c"})
+    phone.state["fields"].update(
+        {"browser.query": "a", "shop.query": "b", "web.query": "d", "notes.text": "c"}
+    )
     sh("am force-stop org.simphone.browser")
     assert phone.state["fields"] == {"notes.text": "c"}
+
+
+@pytest.mark.parametrize(
+    ("app", "kept"),
+    [
+        ("browser", ["web"]),
+        ("clock", ["edition", "cities"]),
+        ("contacts", ["edition"]),
+        ("music", ["albums"]),
+        ("settings", ["edition", "dark"]),
+        ("store", ["updates"]),
+        ("weather", ["cities"]),
+    ],
+)
+def test_a_cleared_app_has_what_came_with_the_phone(
+    phone: AndroidSystem, sh: Any, app: str, kept: list[str]
+) -> None:
+    state = new_state(5, installed=(*EVERYDAY, "store"))
+    for each in APPS.values():
+        each.fill(state, Names(2))
+    state["apps"]["browser"]["web"] = shop_state.web(["modavia"])
+    state["apps"]["store"]["updates"] = ["taskly"]
+    shop_state.data(state, "modavia")["sold_out"] = [3]
+    data = json.loads(json.dumps(state["apps"][app]))
+    shop_state.data(state, "modavia")["wish"] = [4]
+    phone.device.load(state)
+    sh(f"pm clear org.simphone.{app}; am start -n org.simphone.{app}/.MainActivity")
+    cleared = state["apps"][app]
+    assert {key: cleared[key] for key in kept} == {key: data[key] for key in kept}
+    assert not cleared.get("playlists")
+    assert sh("uiautomator dump").status == 0
 
 
 def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:

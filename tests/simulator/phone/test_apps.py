@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from phone_user import User, has
+from phone_user import User, centre, has
 
 from distrl.simulator.apps import APPS, EVERYDAY
 from distrl.simulator.apps.webshop import goods, shop_state
@@ -89,6 +89,24 @@ def test_gestures_go_home_and_back() -> None:
     assert device.foreground() == "launcher"
     device.key(Key.BACK)
     assert device.foreground() == "launcher"
+
+
+def test_airplane_mode_gives_back_what_it_took(user: User) -> None:
+    user.tap("app_settings", "section_network", "switch_airplane")
+    values = user.phone.state["apps"]["settings"]
+    assert (values["wifi"], values["bluetooth"]) == (False, False)
+    user.tap("switch_airplane")
+    assert (values["wifi"], values["bluetooth"]) == (True, False)
+
+
+@pytest.mark.parametrize(("to", "percent"), [("90", 90), ("10", 10), (-1, 0), (1, 100)])
+def test_a_slider_is_dragged(to: str | int, percent: int) -> None:
+    user = User(new_state(), "settings")
+    user.tap("section_display")
+    x, y = centre(user.phone, "slider_brightness_60")
+    end = centre(user.phone, f"slider_brightness_{to}")[0] if isinstance(to, str) else x + 400 * to
+    user.phone.swipe(x, y, end, y + 20)
+    assert user.phone.state["apps"]["settings"]["brightness"] == percent
 
 
 def test_a_list_scrolls_to_its_end_and_back() -> None:

@@ -35,6 +35,9 @@ def test_every_tile_changes_what_it_says(layout: int) -> None:
         tap(phone, "tile_" + key)
     tap(phone, "slider_shade_30")
     assert phone.state["apps"]["settings"]["brightness"] == 30
+    x, y = centre(phone, "slider_shade_30")
+    phone.swipe(x, y, centre(phone, "slider_shade_80")[0], y)
+    assert phone.state["apps"]["settings"]["brightness"] == 80
 
 
 def test_it_closes_by_back_by_home_and_by_a_swipe() -> None:

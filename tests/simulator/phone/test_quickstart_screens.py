@@ -24,7 +24,7 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "6cf1aef3beb9fb5209f7ede04ee3ffc351c079a15f9ac5368baa67eff076d15a"
+TREES = "54e22bc890d73454395523bccd2def495a8e99ef0fe74fe78b8c0cb24b5fe2ae"
 PICTURES = "450faba84e4ec931319718e5de1bf2c21d75eb2f6b0302277dfc0934435c1ea0"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""

@@ -9,7 +9,7 @@ import pytest
 from distrl.core.actions import ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
-from distrl.simulator.apps import APPS, contacts, music, store_catalog
+from distrl.simulator.apps import APPS, clock_tasks, contacts, music, store_catalog
 from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.phone import interruptions, notifications
 from distrl.simulator.phone import state as st
@@ -155,6 +155,11 @@ HARMS: tuple[tuple[str, str, Harm], ...] = (
     ("music_queue", "music.queue", queue_another),
     ("chat_open", "notifications", lambda s, t: notifications.act(s, "clear", ())),
     ("webshop1_search", "notifications", lambda s, t: notifications.act(s, "drop", (1,))),
+    (
+        "playlist_new",
+        "music.playlists",
+        lambda s, t: s["apps"]["music"]["playlists"][t.params["name"]].append("x"),
+    ),
     ("contact_show", "permissions", lambda s, t: ask_permission(s, "calculator", "accept")),
 )
 
@@ -172,6 +177,25 @@ def test_what_the_task_did_not_ask_for_is_a_failure_with_its_reason(
     )
     assert env.distance() is None
     assert env.expert_action().kind is ActionKind.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("template", "spoil"),
+    [
+        ("alarm_at", lambda s, t: clock_tasks._alarm(s, clock_tasks.minutes_of(t.params)).update(days=[1])),
+        ("alarm_at", lambda s, t: clock_tasks._alarm(s, clock_tasks.minutes_of(t.params)).update(label="x")),
+        ("contact_add", lambda s, t: meant(s, "contacts.people", "name", t).update(starred=True)),
+        ("note_add", lambda s, t: meant(s, "notes.notes", "title", t).update(pinned=True)),
+        ("list_add", lambda s, t: meant(s, "notes.notes", "title", t)["items"][-1].__setitem__(1, True)),
+    ],
+)
+def test_what_was_not_asked_of_a_new_entry_is_undone(template: str, spoil: Harm) -> None:
+    env = done(task := first(template))
+    spoil(state_of(env), task)
+    assert env.shortfall() == "The final state does not fulfil the task."
+    while not (action := env.expert_action()).is_terminal:
+        env.step(action)
+    assert env.evaluate() == 1.0
 
 
 def test_an_unfinished_task_says_so() -> None:

@@ -216,7 +216,7 @@ def find_file(given: str | Path, directory: Path, what: str) -> Path:
     if path.name == str(given) and path.stem in known and path.suffix in ("", ".yaml"):
         return directory / f"{path.stem}.yaml"
     problem = f"{path} is a directory, not a file" if path.is_dir() else f"There is no {what} {path}"
-    near = difflib.get_close_matches(path.stem, known, n=1)
+    near = difflib.get_close_matches(path.stem, known, n=1) if path.name == str(given) else []
     hint = f"Did you mean {near[0]}? " if near else ""
     raise ConfigError(f"{problem}.", f"{hint}Give the path of a YAML file, or a preset: {', '.join(known)}.")
 

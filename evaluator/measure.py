@@ -250,8 +250,8 @@ def find_checkpoint(path: Path) -> Path:
         problem = f"{path} holds no checkpoint ({MANIFEST} is missing)."
     raise CheckpointError(
         problem,
-        "Pass one such as RUN/checkpoints/step_100; measure a transformers model with --agent model "
-        "--set policy.model=PATH.",
+        "Pass one such as RUN/checkpoints/step_100; a transformers model is measured with "
+        "`distrl evaluate --agent model`.",
     )
 
 

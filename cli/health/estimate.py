@@ -51,6 +51,7 @@ FLOAT32 = 0.1  # how fast a GPU computes in float32, where bfloat16 is 1
 LAUNCHES, ADAPTER_LAUNCHES = 1.5e-3, 2.2e-3
 """Seconds per layer and token with `engine: hf` on a GPU to launch kernels, and those of adapters."""
 NF4_BYTES = 0.516  # of a weight with its share of the scales (Dettmers et al. 2023, "QLoRA", §3)
+KEPT = ("weights", "gradients", "optimizer", "critic")  # of the learner's memory, between updates
 SPARE = 0.1  # of a GPU's memory, which buffers and fragments may take; the estimate does not count them
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
 TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
@@ -451,6 +452,10 @@ def verdict(config: Config, where: Hardware, lines: list[Line]) -> Line:
             parts[f"inference-{i}"] = server
     total = sum(parts.values())
     said = " + ".join(f"{name} {shown(value, 'B')}" for name, value in parts.items())
+    if config.local.gpus == "colocated" and len(parts) == 2:  # they take turns
+        kept = sum(found["learner", what] for what in KEPT)
+        total = max(parts["learner"], kept + parts["inference-0"])
+        said += f", in turns; between updates the learner keeps {shown(kept, 'B')}"
     if total <= where.memory * (1 - SPARE):
         said += ": fits"
     elif total <= where.memory:
@@ -458,8 +463,9 @@ def verdict(config: Config, where: Hardware, lines: list[Line]) -> Line:
     else:
         alone = ", ".join(name for name, value in parts.items() if value <= where.memory)
         said += f": does not fit; on a GPU of its own {alone or 'nothing'} would; lower "
-        said += "learner.micro_batch_tokens, policy.max_prompt_tokens or inference.max_batch, or set "
-        said += "policy.gradient_checkpointing or policy.lora"
+        said += "learner.micro_batch_tokens, policy.max_prompt_tokens or inference.max_batch"
+        unset = [key for key in ("gradient_checkpointing", "lora") if not getattr(config.policy, key, True)]
+        said += f", or set {' or '.join(f'policy.{key}' for key in unset)}" if unset else ""
     return Line("verdict", f"one {where.name} of {shown(where.memory, 'B')}", total, "B", said)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from distrl.cli.health.estimate import SPARE, Hardware, Line, Subject, estimate, hardware, screen_of
+from distrl.cli.health.estimate import KEPT, SPARE, Hardware, Line, Subject, estimate, hardware, screen_of
 from distrl.cli.health.machine import first_gpu
 from distrl.cli.local.gpus import visible, width_of
 from distrl.configs.policy import PretrainedConfig
@@ -170,7 +170,7 @@ class Planner:
     def _update(self, ranks: int) -> tuple[float, float, float]:
         """Seconds of an update, bytes that each rank needs for it, and those that it keeps in between."""
         found = self._estimate(_with(self._config, "learner", num_processes=ranks))
-        kept = sum(found["learner", what] for what in ("weights", "gradients", "optimizer", "critic"))
+        kept = sum(found["learner", what] for what in KEPT)
         return found["speed", "an update"], found["learner", "device memory"], kept
 
     def _candidate(self, ranks: int, servers: int, update_s: float, needed: float, kept: float) -> Plan:

@@ -27,6 +27,7 @@ from distrl.cli.health.estimate import (
     hardware,
 )
 from distrl.cli.main import app
+from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.policies import build_policy
 
@@ -258,6 +259,13 @@ def test_the_verdict_is_on_learner_and_servers_together(model: str) -> None:
         line = estimate(config, gpu_of(size), 15)[-1]
         assert (line.process, line.value) == ("verdict", need)
         assert said in line.how
+    turns = load_config("qwen-vl", [f"policy.model={model}", "local.gpus=colocated", "inference.max_batch=1"])
+    lines = estimate(turns, gpu_of(1e12), 15)
+    found = {(line.process, line.what): line.value for line in lines}
+    kept = sum(found["learner", what] for what in ("weights", "gradients", "optimizer", "critic"))
+    most = max(found["learner", "device memory"], kept + found["inference", "device memory"])
+    assert lines[-1].value == most, "they take turns, but the learner keeps its weights"
+    assert ", in turns; between updates the learner keeps" in lines[-1].how
     alone = Config.model_validate({**fields, "learner": {"device": "cpu"}})
     assert "learner" not in estimate(alone, gpu_of(2 * need), 15)[-1].how
 

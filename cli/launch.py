@@ -11,7 +11,7 @@ import typer
 import typer.core
 
 from distrl.cli.options import ConfigArgument, ResumeOption, SetOption, load
-from distrl.core.errors import DistrlError, MissingDependency
+from distrl.core.errors import ConfigError, DistrlError, MissingDependency
 
 if TYPE_CHECKING:
     from distrl.cli.backends.backend import Backend
@@ -55,6 +55,8 @@ def start(
     The section `placement` says how many there are and what each needs. Keys are made once for all processes.
     """
     loaded = _settled(load(config, overrides))
+    if loaded.worker.rewards.source == "judge" and getattr(loaded.judge, "model", None) == "":
+        raise ConfigError("judge.model is empty.", "Set it to the model that judges.")
     from distrl.cli.backends.backend import (
         HEALTHY,
         OVER,
@@ -127,8 +129,14 @@ def status(
 @app.command()
 def stop(run: RunArgument) -> None:
     """Stop all processes of a run, the learner after a checkpoint, and return. `--resume` continues it."""
-    _backend(run).stop()
-    typer.echo(f"Stopping; the learner writes a checkpoint first. See `distrl launch status {run}`.")
+    from distrl.cli.backends.backend import OVER
+
+    backend, said = _backend(run), "Stopping; the learner writes a checkpoint first."
+    with contextlib.suppress(DistrlError):  # they may still take the stop
+        if all(one.state in OVER for one in backend.status()):
+            said = "All processes have ended already."
+    backend.stop()  # even then: a cluster may hold things of theirs
+    typer.echo(f"{said} See `distrl launch status {run}`.")
 
 
 @app.command()

@@ -69,6 +69,7 @@ def serve_inference(
     tools can use the policy too, by OpenAI's API.
     """
     from distrl.cli.health.run import check_devices, check_models
+    from distrl.core.http_address import listen
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
@@ -76,8 +77,10 @@ def serve_inference(
     setup(role=name or "inference")
     check_devices(loaded, ["policy"])
     check_models(loaded)
-    _log.info("loading torch and the policy")
+    if http is not None:
+        listen("--http", http, api_key())[1].close()  # now, because a model may take minutes to load
     with metrics_port(metrics, "inference", loaded.name):
+        _log.info("loading torch and the policy")
         serve(loaded, name, checkpoint, install_signals(GRACE_S), http, wait)
 
 
@@ -95,7 +98,6 @@ def serve(
     server waits `wait_s` for the learner; None for as long as it takes.
     """
     from distrl.cli.run_kind import require_gui
-    from distrl.core.http_address import keyed_address
     from distrl.core.prometheus import show
     from distrl.core.security import SERVER, load_security
     from distrl.core.sockets import Wire
@@ -110,8 +112,6 @@ def serve(
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks, config.policy.kind)
-    if http is not None:
-        keyed_address("--http", http, api_key())  # now, because a model may take minutes to load
     key_name = SERVER if policy_dir is not None else network.key_name
     with Wire(load_security(network.keys_path, key_name)) as wire:
         if policy_dir is not None:

@@ -50,6 +50,7 @@ def train(
         check_demonstrations,
         check_devices,
         check_installed,
+        check_judge,
         check_models,
         doubtful_rates,
     )
@@ -61,11 +62,13 @@ def train(
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
-    from distrl.evaluator.run_state import describe_stopped
+    from distrl.evaluator.run_state import describe_stopped, is_complete
 
     check_installed(loaded, is_worker=False)
     check_devices(loaded)
     check_models(loaded)
+    if loaded.local.workers and not is_complete(RunDir.of(loaded), loaded):
+        check_judge(loaded)
     if not resume:  # later it has its own copy of them
         check_demonstrations(loaded)
     for warning in [*run_kind(loaded).check_tasks(), *doubtful_points(loaded), *doubtful_rates(loaded)]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, NetworkError
 
 
 def split_address(option: str, address: str, example: int) -> tuple[str, int]:
@@ -28,6 +29,15 @@ def keyed_address(option: str, address: str, key: str | None) -> tuple[str, int]
             "Set the environment variable DISTRL_API_KEY, or listen on 127.0.0.1.",
         )
     return host, port
+
+
+def listen(option: str, address: str, key: str | None) -> tuple[str, socket.socket]:
+    """The host of a `keyed_address`, and a socket that listens there; NetworkError if it is in use."""
+    host, port = keyed_address(option, address, key)
+    try:
+        return host, socket.create_server((host, port), backlog=64)
+    except (OSError, OverflowError) as error:
+        raise NetworkError(f"{option} {address} cannot be used: {error}.", "Use another port.") from error
 
 
 def is_loopback(host: str) -> bool:

@@ -4,7 +4,7 @@ A keys directory holds
 
     server.key          secret of every binding process (learner, inference servers)      mode 0600
     server.pub          its public half; every connecting process checks it
-    NAME.key            secret of the client NAME; a process without one uses client.key   mode 0600
+    NAME.key            secret of the client NAME, by default `client`                      mode 0600
     allowed/NAME.pub    a client that binding processes admit: its public key, roles and slots, as JSON
 
 and each machine gets only the files that its roles need (docs/architecture.md). The allow-list is read at
@@ -139,7 +139,8 @@ def load_security(keys_dir: Path | None, name: str = ANY_CLIENT) -> Security | N
 
     Args:
         keys_dir: The keys directory; None means no CURVE, which only loopback and ipc endpoints allow.
-        name: The client key to use is `NAME.key`, or `client.key` when there is none of that name.
+        name: The client key to use is `NAME.key`, of which only `client.key` may be missing. A process
+            that only binds passes `SERVER`, and gets `client.key` if it is there.
 
     Raises:
         SecurityError: Keys are missing, broken, or readable by others.
@@ -147,15 +148,18 @@ def load_security(keys_dir: Path | None, name: str = ANY_CLIENT) -> Security | N
     if keys_dir is None:
         return None
     _check_directory(keys_dir)
-    own = _load_optional_pair(keys_dir / f"{_checked(name)}.key") if name != SERVER else None
-    if own is None:
-        name = ANY_CLIENT
-        own = _load_optional_pair(keys_dir / f"{name}.key")
+    name = ANY_CLIENT if name == SERVER else _checked(name)
+    own = _load_optional_pair(keys_dir / f"{name}.key")
+    if own is None and name != ANY_CLIENT:
+        raise SecurityError(
+            f"{keys_dir / name}.key is missing.",
+            f"Copy {name}.key there from the machine that made the keys, or correct network.key_name.",
+        )
     server = _load_optional_pair(keys_dir / f"{SERVER}.key")
     if own is None and server is None:
         raise SecurityError(
-            f"{keys_dir} has neither {name}.key, {ANY_CLIENT}.key nor {SERVER}.key.",
-            "Make keys with `distrl keys create` or `distrl keys add`.",
+            f"{keys_dir} has neither {ANY_CLIENT}.key nor {SERVER}.key.",
+            "Make keys with `distrl keys create`, or set network.key_name to the client key that is there.",
         )
     return Security(keys_dir, name, own, server, _read_public(keys_dir))
 

@@ -63,12 +63,23 @@ HEARTBEAT_MS, SILENCE_MS = 10_000, 60_000  # a connection without signs of life 
 HANDSHAKE_MS = 30_000  # a connection whose keys are neither taken nor refused until then is made again
 LOOK_S = 1.0  # between two looks for the learner at a rendezvous, as long as there is no connection
 _LOCAL = re.compile(r"(ipc|inproc)://.+|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):[\d*]+")
+_NAMED = re.compile(r"tcp://([A-Za-z][\w.-]*):([\d*]+)")
 _log = logging.getLogger(__name__)
 
 
 def is_local(endpoint: str) -> bool:
     """Whether `endpoint` cannot be reached from other machines (loopback tcp, ipc, inproc)."""
     return _LOCAL.fullmatch(endpoint) is not None
+
+
+def unknown_host(endpoint: str) -> str | None:
+    """The host of a tcp address, if this machine cannot resolve its name now."""
+    if (match := _NAMED.fullmatch(endpoint)) is not None:
+        try:
+            socket.getaddrinfo(match[1], None)
+        except OSError:
+            return match[1]
+    return None
 
 
 def new_keypair() -> KeyPair:
@@ -387,8 +398,9 @@ class Wire:
         return address
 
     def _check_reachable(self, endpoint: str) -> None:
-        if "://" not in endpoint:
-            raise NetworkError(f"{endpoint!r} is not an address.", "Use tcp://HOST:PORT.")
+        if not endpoint.startswith(("tcp://", "ipc://", "inproc://")):
+            said = f"{endpoint!r} is not a ZeroMQ address."
+            raise NetworkError(said, "Use tcp://HOST:PORT; --http is for other clients.")
         if self._security is None and not is_local(endpoint):
             raise _no_keys("Connecting to", endpoint)
 
@@ -411,14 +423,20 @@ def _closed_if_refused(raw: zmq.Socket[bytes], verb: str, endpoint: str) -> Iter
 
 def _resolve(endpoint: str) -> str:
     """`endpoint` with the number of a host that is given by name: sockets are bound to numbers."""
-    match = re.fullmatch(r"tcp://([A-Za-z][\w.-]*):([\d*]+)", endpoint)
+    match = _NAMED.fullmatch(endpoint)
     if match is None:
         return endpoint
+    host, port = match.groups()
     try:
-        address = socket.gethostbyname(match[1])
+        address = socket.gethostbyname(host)
     except OSError as error:
         raise NetworkError(f"The host of {endpoint} is unknown: {error}.", "Use tcp://HOST:PORT.") from error
-    return f"tcp://{address}:{match[2]}"
+    if address.startswith("127.") and host != "localhost":  # Debian's /etc/hosts does so
+        raise NetworkError(
+            f"{host} is {address} on this machine, so no other machine could connect.",
+            f"Bind tcp://0.0.0.0:{port} here, or correct /etc/hosts.",
+        )
+    return f"tcp://{address}:{port}"
 
 
 def _no_keys(verb: str, endpoint: str) -> SecurityError:

@@ -37,7 +37,7 @@ from distrl.core.messages import (
     Submit,
     Welcome,
 )
-from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire
+from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire, unknown_host
 from distrl.core.types import Record, Trajectory
 from distrl.workers.board import SlotBoard
 from distrl.workers.spool import Spool
@@ -568,7 +568,12 @@ def wait_for_learner(
     Raises:
         LearnerUnreachable: No learner answered within `wait_s`, or it has another protocol version.
     """
-    remedy = f"start `distrl run-learner`, or correct {setting}; check that the keys match"
+
+    def remedy() -> str:
+        if host := unknown_host(link.control):
+            return f"The host {host} is unknown on this machine; correct {setting}, or /etc/hosts."
+        return f"Start `distrl run-learner`, or correct {setting}; check that the keys match."
+
     say(f"waiting for the learner at {link.control}{'' if wait_s is None else f' (at most {wait_s:g} s)'}")
     start, remind_s = time.monotonic(), REMIND_S
     while not stop.is_set() and not link.shutdown.is_set():
@@ -581,11 +586,8 @@ def wait_for_learner(
                 "Run the same distrl version everywhere.",
             )
         if wait_s is not None and waited_s >= wait_s:
-            raise LearnerUnreachable(
-                f"No learner answered at {link.control} within {wait_s:g} s.",
-                f"{remedy[0].upper()}{remedy[1:]}.",
-            )
+            raise LearnerUnreachable(f"No learner answered at {link.control} within {wait_s:g} s.", remedy())
         if waited_s >= remind_s:
             remind_s += REMIND_S
-            say(f"still waiting for the learner at {link.control} ({waited_s:.0f} s): {remedy}")
+            say(f"still waiting for the learner at {link.control} ({waited_s:.0f} s). {remedy()}")
     return False

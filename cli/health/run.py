@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from distrl.cli.health import machine
 from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.cli.run_kind import run_kind
-from distrl.core.errors import ConfigError, DistrlError, MissingDependency, PolicyError
+from distrl.core.errors import ConfigError, DistrlError, MissingDependency, NetworkError, PolicyError
 from distrl.core.hub_files import cached, has_weights, is_hub_id, located
 from distrl.core.user_errors import user_error
 
 if TYPE_CHECKING:
-    from distrl.configs.schema import Config
+    from distrl.configs.schema import Config, NetworkConfig
 
 
 def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
@@ -62,7 +62,12 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     if is_worker or config.local.workers:
         named = config.env.import_path or config.env.kind
         yield _checked("env", f"{named} is known.", kind.check_environment)
+        if config.worker.rewards.source == "judge":
+            yield _checked("judge", "It can be made.", lambda: check_judge(config))
     if is_worker:
+        network = config.network
+        said = f"The host and the keys for {network.learner.control} are known."
+        yield _checked("network", said, lambda: check_network(network))
         return
     from distrl.learner.trackers import check_trackers
 
@@ -99,6 +104,33 @@ def check_installed(config: Config, is_worker: bool) -> None:
 
             make_pool(config, limit=1)
         run_kind(config).check_environment()
+
+
+def check_judge(config: Config) -> None:
+    """Makes sure that the judge that gives rewards, if any, can be made; one of the user's is imported."""
+    from distrl.configs.judge import CustomJudgeConfig
+    from distrl.core.importing import import_object
+    from distrl.evaluator.judges import build_judge
+
+    if config.worker.rewards.source != "judge":
+        return
+    if isinstance(config.judge, CustomJudgeConfig):
+        import_object(config.judge.import_path)
+    else:
+        build_judge(config.judge)
+
+
+def check_network(network: NetworkConfig) -> None:
+    """Makes sure that a worker can try to connect: its keys are here, and the learner's host is known."""
+    from distrl.core.security import load_security
+    from distrl.core.sockets import Wire, unknown_host
+
+    address = network.learner.control
+    with Wire(load_security(network.keys_path, network.key_name)) as wire:
+        wire.connect_dealer(address).close()
+    if host := unknown_host(address):
+        said = f"The host {host} is unknown on this machine."
+        raise NetworkError(said, "Correct network.control, or /etc/hosts.")
 
 
 def check_demonstrations(config: Config) -> None:

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from distrl.cli.health import android, machine
 from distrl.cli.health.machine import Need
 from distrl.cli.main import app
+from distrl.core.security import create_keys
+from distrl.core.sockets import new_keypair
 from distrl.simulator.emulator.sdk import make_avd, make_sdk
 from distrl.workers.devices.sdk import Acceleration
 
@@ -138,6 +140,22 @@ def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
     assert "tasks" not in doctor("--worker", "--config", missing)[1], "workers are sent their tasks"
     _, found, _ = doctor("--config", config(tmp_path, PHONE), "--set", "tasks.validation=val")
     assert found["tasks"]["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "said"),
+    [
+        ("network: {keys_dir: keys, key_name: farm}\n", "network", "farm.key is missing"),
+        ("network: {keys_dir: keys, control: 'tcp://no.invalid:1'}\n", "network", "no.invalid is unknown"),
+        ("network: {control: 'tcp://10.0.0.1:1'}\n", "network", "needs keys"),
+        ("worker: {rewards: {source: judge}}\njudge: {kind: vlm}\n", "judge", "judge.model is empty"),
+    ],
+)
+def test_what_keeps_a_worker_from_starting_is_found(tmp_path: Path, text: str, about: str, said: str) -> None:
+    create_keys(tmp_path / "keys", new_keypair(), new_keypair())
+    status, found, _ = doctor("--worker", "--config", config(tmp_path, text))
+    assert (status, found[about]["level"]) == (1, "fail")
+    assert said in found[about]["said"]
 
 
 def test_a_model_is_looked_for_where_it_is_loaded_from(tmp_path: Path, monkeypatch) -> None:

@@ -68,6 +68,7 @@ def test_every_role_refuses_a_bad_configuration(
 
 TRAIN = "train quickstart"
 WORKER = "run-worker quickstart"
+JUDGED = "--set worker.rewards.source=judge"
 
 
 @PACKAGES
@@ -111,9 +112,13 @@ WORKER = "run-worker quickstart"
         ),
         (WORKER, "env.options.backend=zz", 2, "env.options"),
         ("evaluate quickstart --agent=expert", "env.options.backend=zz", 2, "env.options"),
-        ("evaluate quickstart --inference=nowhere", "seed=1", 5, "'nowhere' is not an address"),
+        (f"{TRAIN} --set worker.screenshot_format=jpeg {JUDGED}", "judge=vlm", 2, "judge.model is empty"),
+        ("launch phones --on=local", "seed=1", 2, "judge.model is empty. Set it to"),
+        ("evaluate quickstart --inference=nowhere", "seed=1", 5, "'nowhere' is not a ZeroMQ address"),
+        ("evaluate quickstart --inference=http://127.0.0.1:9", "seed=1", 5, "--http is for other clients"),
         ("run-learner quickstart", "learner.device=cuda:99", 2, "learner.device"),
         ("serve-inference quickstart", "policy.device=cuda:99", 2, "policy.device"),
+        ("serve-inference quickstart --checkpoint=none --http=x", "seed=1", 2, "--http 'x' is not a valid"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once_and_makes_nothing(

@@ -311,6 +311,7 @@ def test_status_says_how_a_run_that_is_done_is_evaluated(tmp_path: Path) -> None
     assert "worker-2     done" in result.stdout
     run.report.touch()
     assert runner.invoke(app, ["launch", "status", str(run.path)]).stderr == ""
+    assert "have ended already" in runner.invoke(app, ["launch", "stop", str(run.path)]).stdout
 
 
 def test_a_host_without_distrl_is_reported_at_the_launch_and_banners_do_not_matter(

@@ -214,7 +214,7 @@ def test_launch_status_logs_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     launch("logs", run, "worker", "-n", "5", "--follow")
     launch("logs", run, "distrl-my-phones-learner-0-0-abcde")
     launch("stop", run)
-    (worker, _), (one, _), (stopped, _) = kubectl.take()
+    (worker, _), (one, _), _, (stopped, _) = kubectl.take()
     assert worker[:2] == ["logs", "-l=distrl/run=distrl-my-phones,distrl/role=worker"]
     assert {"--tail=5", "--follow", "--prefix"} <= set(worker)
     assert one == ["logs", "distrl-my-phones-learner-0-0-abcde", "--tail=20"]

@@ -155,6 +155,22 @@ def test_a_public_address_may_be_bound_with_keys(keys):
         assert wire.bind_router("tcp://0.0.0.0:0").endpoint.startswith("tcp://0.0.0.0:")
 
 
+def test_a_name_for_loopback_is_not_bound(keys, monkeypatch):
+    monkeypatch.setattr("socket.gethostbyname", lambda host: "127.0.1.1")
+    with (
+        Wire(load_security(keys)) as wire,
+        pytest.raises(NetworkError, match=r"gpu is 127\.0\.1\.1 .* Bind tcp://0\.0\.0\.0:0 here"),
+    ):
+        wire.bind_router("tcp://gpu:0")
+
+
+def test_a_client_key_that_was_named_is_not_replaced_by_another(keys):
+    for file in ("client.key", "server.key"):
+        with pytest.raises(SecurityError, match=r"keys/farm-9\.key is missing\. Copy farm-9\.key there"):
+            load_security(keys, "farm-9")
+        (keys / file).unlink()
+
+
 def test_binding_needs_the_server_key(keys):
     (keys / "server.key").unlink()
     with Wire(load_security(keys)) as wire, pytest.raises(SecurityError, match=r"server\.key"):

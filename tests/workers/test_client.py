@@ -407,12 +407,14 @@ def test_another_run_voids_what_nobody_took(book):
 NOBODY = "tcp://127.0.0.1:1"
 
 
-def test_nobody_there(wire: Wire) -> None:
-    link = LearnerLink(wire, NOBODY, NOBODY, "monitor", "m")
-    link.start()
-    with pytest.raises(LearnerUnreachable, match=r"No learner answered .* within 0\.1 s.*correct --learner;"):
-        wait_for_learner(link, "--learner", 0.1, threading.Event())
-    link.close()
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [(NOBODY, "correct --learner; check"), ("tcp://no.invalid:1", "The host no.invalid is unknown")],
+)
+def test_nobody_there(unstarted: LearnerLink, address: str, remedy: str) -> None:
+    unstarted.control = address
+    with pytest.raises(LearnerUnreachable, match=rf"No learner answered .* within 0\.1 s.*{remedy}"):
+        wait_for_learner(unstarted, "--learner", 0.1, threading.Event())
 
 
 def test_a_stop_or_the_end_of_the_run_ends_the_wait(wire: Wire) -> None:

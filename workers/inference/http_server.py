@@ -13,7 +13,6 @@ import asyncio
 import hmac
 import json
 import logging
-import socket
 import threading
 import time
 import uuid
@@ -32,8 +31,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from distrl.core.errors import NetworkError, ProtocolError
-from distrl.core.http_address import is_loopback, keyed_address, names_loopback
+from distrl.core.errors import ProtocolError
+from distrl.core.http_address import is_loopback, listen, names_loopback
 from distrl.core.messages import RejectCode
 from distrl.workers.inference.openai_api import Answer, ApiError, read_request
 from distrl.workers.inference.server import InferenceServer
@@ -70,14 +69,10 @@ class HttpEndpoint:
         key: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        host, port = keyed_address("--http", address, key)
+        host, listener = listen("--http", address, key)
         self.server, self.model, self.max_tokens = server, model, max_tokens
         self._key, self._checkpoint, self._is_local = key, checkpoint, is_loopback(host)
         self._limiter = anyio.CapacityLimiter(MAX_CONNECTIONS)
-        try:
-            listener = socket.create_server((host, port), backlog=64)
-        except (OSError, OverflowError) as error:
-            raise NetworkError(f"--http {address} cannot be used: {error}.", "Use another port.") from error
         self.url = f"http://{host}:{listener.getsockname()[1]}/v1"
         routes = [
             Route("/health", self._checked(self._health, needs_key=False)),

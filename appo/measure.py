@@ -48,7 +48,9 @@ class Returns(Record):
     spec: MeasureSpec
     mean: Number  # of the episodes' undiscounted returns
     std: Number
-    interval: Interval | None  # Student's 95% interval of the mean; None for one episode
+    interval: (
+        Interval | None
+    )  # Student's 95% interval of the mean; None for one, and if all are alike
     returns: tuple[Number, ...]  # in the order of the seeds
     lengths: tuple[int, ...]
 

@@ -1,6 +1,6 @@
 """The wire: every message that processes exchange, and how it becomes frames.
 
-A message is one msgpack map `{"v": 5, "type": "...", …fields}` in the first frame; large bytes (screenshots,
+A message is one msgpack map `{"v": 6, "type": "...", …fields}` in the first frame; large bytes (screenshots,
 weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
 positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
 `Reject`.

@@ -45,9 +45,10 @@ from distrl.workers.spool import Spool
 POLL_S = 0.2
 HELLO_S = 0.5  # between two Hellos without an answer
 ANSWER_S = 5.0  # a lease request without an answer is repeated after this
-ACK_S = 10.0  # resent when not acked for this long
+ACK_S = 30.0  # resent when neither it nor another one was acked for this long
+RETRY_S = 10.0  # sent again, if the learner could not take it, after this
 MAX_UNACKED = 64  # finished trajectories that may wait for their acks before leases stop
-MAX_IN_FLIGHT = 8  # sent and not acked: bounds the memory that sockets hold
+MAX_IN_FLIGHT, MAX_BYTES_IN_FLIGHT = 8, 4 * 2**20  # sent and not acked: heartbeats wait behind them
 REMIND_S = 30.0  # between two lines while waiting for the learner
 SILENCE_BEATS = 4  # heartbeats without any answer before the learner counts as gone
 _log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class Outbox:
         self._spool = spool
         self._run_id: str | None = None
         self._due: dict[str, float] = {}  # id → when to send it (again)
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, int] = {}  # id → its bytes
         self._beginning: set[str] = set()
 
     def __len__(self) -> int:
@@ -165,7 +166,7 @@ class Outbox:
         if self._run_id != run_id:
             others = len(self._spool) - len(self._spool.ids(run_id))
             if others:
-                _log.warning("%d spooled trajectories wait for the learner of another run", others)
+                _log.warning("%d spooled trajectories belong to another run and stay in the spool", others)
         self._run_id = run_id
         self._in_flight.clear()
         spooled = self._spool.ids(run_id)
@@ -186,16 +187,22 @@ class Outbox:
         self._spool.delete(*delivered)
         for name in delivered:
             self._forget(name)
+        for name in self._in_flight:  # the connection is slow, but it works
+            self._due[name] = time.monotonic() + ACK_S
 
     def rejected(self, reject: Reject) -> None:
         """The learner rejected one: it is sent again later if that can help, else set aside."""
         if reject.ref not in self._due:
             return
         if reject.code in TRANSIENT:
-            self._in_flight.discard(reject.ref)
-            self._due[reject.ref] = time.monotonic() + ACK_S
+            self.put_off(reject.ref, RETRY_S)
         else:
             self.refuse(reject.ref, f"{reject.code.value}: {reject.reason}")
+
+    def put_off(self, trajectory_id: str, wait_s: float) -> None:
+        """A trajectory has not arrived, and is sent again after `wait_s`."""
+        self._in_flight.pop(trajectory_id, None)
+        self._due[trajectory_id] = time.monotonic() + wait_s
 
     def refuse(self, trajectory_id: str, reason: str) -> None:
         """Sets a trajectory aside that the learner will never accept."""
@@ -205,24 +212,23 @@ class Outbox:
 
     def next_to_send(self) -> str | None:
         """The oldest one that is due, marked as sent; None if none is due or enough are in flight."""
-        now = time.monotonic()
+        now, in_flight = time.monotonic(), self._in_flight
+        is_full = len(in_flight) >= MAX_IN_FLIGHT or sum(in_flight.values()) >= MAX_BYTES_IN_FLIGHT
         for trajectory_id, due_at in self._due.items():
-            if due_at > now:
-                continue
-            if trajectory_id not in self._in_flight and len(self._in_flight) >= MAX_IN_FLIGHT:
-                return None
-            self._in_flight.add(trajectory_id)
-            self._due[trajectory_id] = now + ACK_S
-            return trajectory_id
+            if due_at <= now and (trajectory_id in in_flight or not is_full):
+                in_flight.setdefault(trajectory_id, 0)
+                self._due[trajectory_id] = now + ACK_S
+                return trajectory_id
         return None
 
     def load(self, trajectory_id: str) -> tuple[Submit, list[bytes]]:
         body, images, _ = self._spool.packed(trajectory_id)
+        self._in_flight[trajectory_id] = len(body) + sum(map(len, images.values()))
         return Submit(body=body, images=tuple(images)), list(images.values())
 
     def _forget(self, trajectory_id: str) -> None:
         self._due.pop(trajectory_id, None)
-        self._in_flight.discard(trajectory_id)
+        self._in_flight.pop(trajectory_id, None)
 
 
 class LearnerLink:
@@ -549,8 +555,10 @@ class LearnerLink:
                 with self._condition:
                     self._outbox.refuse(trajectory_id, str(error))
                     self._condition.notify_all()
-            except NetworkError:
-                return  # the socket is full; it is sent again after `ACK_S`
+            except NetworkError:  # the socket is full
+                with self._condition:
+                    self._outbox.put_off(trajectory_id, 1.0)
+                return
 
 
 def wait_for_learner(

@@ -105,7 +105,7 @@ def alarms(
     remedy = "Check that all servers run the same versions and precision; see docs/models.md."
     alarm(metrics.get("mismatch/alarm"), "bad", text, remedy)
     if disk is not None:
-        text = f"Only {decimal(disk[1])} of disk space are free."
+        text = f"Only {decimal(disk[1])} of disk space is free."
         alarm(disk[1] < min(LOW_DISK, LOW_SHARE * disk[0]), "bad", text, "Free some disk space.")
     is_running = phase not in ("done", "stopped", "starting")
     lacks = {name for name in ("workers", "inference") if is_running and metrics.get(f"{name}/alive") == 0}
@@ -121,7 +121,7 @@ def alarms(
     alarm(num, "warn", f"Workers without leases: {num}.", "See their logs for the rejections.")
     num = round(metrics.get("batch/skipped", 0.0))
     text = f"Batches skipped because a loss or gradient was not finite: {num}."
-    alarm(num, "warn", text, "Lower learner.optim.lr if it goes on.")
+    alarm(num, "warn", text, "Lower learner.optim.lr if this continues.")
     counts = device_counts(metrics)
     num, total = counts.get("quarantined", 0), sum(counts.values())
     level, text = "warn" if num < total else "bad", f"{num} of {total} devices are quarantined."
@@ -217,7 +217,7 @@ def find_bottleneck(metrics: Metrics, status: Status | None) -> tuple[str, str]:
     if status is not None and status.is_held:
         return "", "the owner has paused the run"
     if status is not None and status.paused:
-        return "learner", "more episodes arrive than it takes"
+        return "learner", "episodes arrive faster than it trains"
     waits = metrics.get("time/wait_for_episodes")
     if "gradients/accepted" in metrics:
         return "", "the workers compute the gradients, the learner only applies them"

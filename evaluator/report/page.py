@@ -98,9 +98,12 @@ def _environment() -> jinja2.Environment:
 
 
 def percent(value: float) -> str:
-    """A share as a whole percentage; 99.6% does not become 100%."""
+    """A share as a whole percentage; 99.6% does not become 100%, and 99.97% is ">99.9"."""
     whole = round(100 * value)
-    return f"{100 * value:.1f}" if whole in (0, 100) and not math.isclose(100 * value, whole) else str(whole)
+    if whole not in (0, 100) or math.isclose(100 * value, whole, abs_tol=1e-9):
+        return str(whole)
+    exact = f"{100 * value:.1f}"
+    return {"100.0": ">99.9", "0.0": "<0.1"}.get(exact, exact)
 
 
 def rate(summary: Summary, sign: bool = True) -> str:

@@ -318,7 +318,7 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     assert "truth: failure" in page
     assert "data:image/jpeg;base64" in page
     assert "I see it." in page
-    assert "2 calls, 2,000 + 40 tokens; failed calls and garbage included" in page
+    assert "2 calls, 2,000 + 40 tokens; failed calls and unreadable answers included" in page
     assert (tmp_path / "verdicts/vlm.jsonl").is_file()
 
 
@@ -333,7 +333,7 @@ def test_the_page_leaves_out_what_the_store_has_trimmed(tmp_path: Path) -> None:
         with contextlib.closing(rejudged):
             page = rejudged.write_page().read_text()
     assert (wrong.id in page, other.id in page) == (False, True)
-    assert "2 episodes, the surest errors of the judge first; 1 are shown" in page
+    assert "2 episodes, the most confident errors of the judge first; 1 are shown" in page
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from distrl.core.messages import (
 from distrl.core.sockets import Channel, Poller, Wire
 from distrl.core.types import Record, Task, Trajectory, image_digest
 from distrl.workers import client as client_module
-from distrl.workers.client import ANSWER_S, LearnerLink, LeaseBook, Outbox, wait_for_learner
+from distrl.workers.client import ACK_S, ANSWER_S, LearnerLink, LeaseBook, Outbox, wait_for_learner
 from distrl.workers.spool import Spool
 
 WAIT_S = 20.0
@@ -231,6 +231,40 @@ def test_what_is_being_spooled_is_neither_sent_nor_deleted_meanwhile(spool):
     assert len(spool) == len(outbox) == 0
 
 
+def test_on_a_slow_connection_nothing_is_sent_twice_and_what_was_lost_is_sent_again(spool, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(client_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(client_module, "MAX_BYTES_IN_FLIGHT", 1)
+    outbox = Outbox(spool)
+    names = [f"t{number}" for number in range(12)]
+    for name in names:
+        spool.put(episode(name), IMAGES, "run")
+        outbox.add(name, "run")
+
+    def sent() -> list[str]:
+        found = []
+        while (name := outbox.next_to_send()) is not None:
+            outbox.load(name)
+            found.append(name)
+        return found
+
+    assert sent() == ["t0"], "it has as many bytes as may be in flight"
+    monkeypatch.setattr(client_module, "MAX_BYTES_IN_FLIGHT", 2**20)
+    monkeypatch.setattr(client_module, "MAX_IN_FLIGHT", 3)
+    way = ["t0", *sent()]
+    for _ in range(6):  # each takes nearly as long as a whole connection may be silent
+        now[0] += ACK_S - 1
+        outbox.acked([way.pop(0)])
+        way += sent()
+    assert way == ["t6", "t7", "t8"], "in order, each once"
+    outbox.rejected(Reject(code=RejectCode.INTERNAL, reason="no", ref=way[0]))
+    assert sent() == ["t9"]
+    now[0] += ACK_S
+    assert sent() == ["t7", "t8", "t9"], "all acks were lost"
+    outbox.acked(["t8"])
+    assert sent() == ["t6"], "the oldest first"
+
+
 def test_another_runs_spool_is_kept_back(unstarted, learner, spool):
     spool.put(episode("foreign"), IMAGES, "another run")
     spool.put(episode("ours"), IMAGES, "run")
@@ -281,6 +315,7 @@ def test_what_is_refused_for_good_is_set_aside(link, learner, spool, code):
 
 def test_what_is_refused_for_now_is_sent_again(link, learner, spool, monkeypatch):
     monkeypatch.setattr(client_module, "ACK_S", 0.1)
+    monkeypatch.setattr(client_module, "RETRY_S", 0.1)
     learner.reject = RejectCode.INTERNAL
     link.submit(episode("a"), IMAGES)
     learner.wait_for(Submit, 2)

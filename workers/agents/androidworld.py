@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -136,15 +137,20 @@ class AndroidWorldAgent(ChatAgent):
 
 def reason_of(text: str) -> str:
     """What stands between "Reason:" and the last "Action:", "" if nothing does."""
-    before, marker, _ = text.rpartition("Action:")
-    return before.partition("Reason:")[2].strip() if marker else ""
+    return text[: _action_at(text)].removesuffix("Action:").partition("Reason:")[2].strip()
+
+
+def _action_at(text: str) -> int:
+    """Where the action begins: behind the last "Action:", if possible one that an object follows; else 0."""
+    found = [*re.finditer(r"Action:(?=\s*\{)", text)] or [*re.finditer("Action:", text)]
+    return found[-1].end() if found else 0
 
 
 def _object(text: str) -> dict[str, Any]:
-    _, marker, rest = text.rpartition("Action:")
+    rest = text[_action_at(text) :]
     start = rest.find("{")
     if start < 0:
-        raise NoAction("no JSON object behind Action:" if marker else "no JSON object")
+        raise NoAction("no JSON object behind Action:" if rest != text else "no JSON object")
     try:
         found = json.JSONDecoder(strict=False).raw_decode(rest, start)[0]
     except ValueError:

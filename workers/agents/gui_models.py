@@ -223,7 +223,7 @@ class Tags:
     point: str
 
     def read(self, text: str, names: Collection[str]) -> tuple[str, dict[str, Any]]:
-        if self.opens.strip() not in text and text.strip():
+        if self.opens.strip() not in text and "<function=" not in text and text.strip():
             return "", {}
         inside = _between(text, self.opens, self.closes).strip()
         found = re.fullmatch(r"<function=(\w+)>(.*)</function>", inside, re.DOTALL)

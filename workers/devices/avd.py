@@ -156,7 +156,9 @@ class AvdStore:
                 return f"It is in {home}: set ANDROID_AVD_HOME to that directory."
         known = [one.name for one in self.list()]
         near = difflib.get_close_matches(missing, known, n=1)
-        return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known) or 'none'}."
+        if not known:
+            return f"Create it with `distrl snapshot-avd create {missing} NAME --image PACKAGE`."
+        return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
 
     def exists(self, name: str) -> bool:
         """Whether there is an AVD of this name, complete or not."""

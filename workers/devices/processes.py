@@ -37,7 +37,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProcessKey:
-    """One process, distinct from all others that ever had its number: `started` is in seconds since 1970."""
+    """One process, distinct from all others that had its number: `started` is in ticks since the boot.
+
+    So it does not change when the clock is set.
+    """
 
     pid: int
     started: int
@@ -46,18 +49,16 @@ class ProcessKey:
 def key_of(pid: int) -> ProcessKey | None:
     """The process that has this number now; None if there is none, or only a zombie."""
     try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return ProcessKey(pid, round(process.create_time()))
-    except psutil.NoSuchProcess:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    state, *fields = stat.rpartition(")")[2].split()  # behind the program's name: see proc(5)
+    return None if state in "ZX" else ProcessKey(pid, int(fields[18]))
 
 
 def is_alive(key: ProcessKey) -> bool:
-    """Whether this very process runs. Its start may shift by a second when the clock is corrected."""
-    found = key_of(key.pid)
-    return found is not None and abs(found.started - key.started) <= 1
+    """Whether this very process runs."""
+    return key_of(key.pid) == key
 
 
 def cmdline(pid: int) -> list[str]:

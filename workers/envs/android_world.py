@@ -146,7 +146,9 @@ class WorldProcess:
     """One child, which keeps the descriptors `inherit` open. Used by one thread."""
 
     def __init__(self, inherit: Sequence[int] = ()) -> None:
-        self._log = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115 - closed with the child
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        # Else the child would go on behind what `forget_log` has cut off.
+        fcntl.fcntl(self._log, fcntl.F_SETFL, fcntl.fcntl(self._log, fcntl.F_GETFL) | os.O_APPEND)
         # The same module path, and set orders that do not differ from run to run.
         path = os.pathsep.join(entry for entry in sys.path if entry)
         self._pipe, theirs = Pipe()

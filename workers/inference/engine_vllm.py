@@ -356,7 +356,7 @@ class VLLMEngine(Engine):
         self._num_cached_tokens += final.num_cached_tokens or 0
         (answer,) = final.outputs
         if answer.finish_reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM gave a request up: {answer.finish_reason}")
+            raise RuntimeError(f"vLLM aborted a request: {answer.finish_reason}")
         logprobs = [at[token].logprob for token, at in zip(answer.token_ids, answer.logprobs, strict=True)]
         most = request.sampling.top_logprobs  # tokens; none that could not be drawn
         top = [
@@ -386,8 +386,8 @@ class VLLMEngine(Engine):
     def _params(self, sampling: Sampling) -> SamplingParams:
         if 0.0 < sampling.temperature < MIN_TEMPERATURE:
             raise PolicyError(
-                f"Temperature {sampling.temperature:g} is lower than vLLM samples at.",
-                f"Take 0, which is greedy, or at least {MIN_TEMPERATURE}.",
+                f"vLLM cannot sample at temperature {sampling.temperature:g}.",
+                f"Set 0 (greedy) or at least {MIN_TEMPERATURE}.",
             )
         return SamplingParams(
             temperature=sampling.temperature,

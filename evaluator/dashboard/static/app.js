@@ -49,7 +49,7 @@ async function failed() {
   source.close();
   seen = {};
   showLink("connection lost", "bad");
-  say("The connection to the dashboard is lost. The page shows what came last, and reconnects by itself.");
+  say("The connection to the dashboard is lost. The page shows the last data and reconnects automatically.");
   clearTimeout(retryTimer);
   retryTimer = setTimeout(connect, retryMs);
   retryMs = Math.min(2 * retryMs, RETRY_MS.most);

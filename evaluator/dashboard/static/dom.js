@@ -61,7 +61,7 @@ export function number(value) {
 
 export const count = value => known(value) ? Math.round(value).toLocaleString("en") : "–";
 export const decimal = value => known(value) ? value.toFixed(2).replace("-", "−") : "–";
-export const percent = value => known(value) ? `${Math.round(100 * value)}%` : "–";
+export const percent = value => known(value) ? `${Math.min(99, Math.round(100 * value)) + Math.floor(value)}%` : "–";
 export const plural = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 /** A time span: 40 ms, 3.2 s, 45 s, 4 min, 2 h 10 min. */

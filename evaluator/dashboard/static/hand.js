@@ -27,7 +27,7 @@ export class Hand {
     this.playing = slot.hand !== null;
     this.screen.parentNode.classList.toggle("played", this.playing);
     if (this.playing && Date.now() > this.keepAt) this.send();
-    const hint = this.problem || slot.hint || (this.asked && !this.playing ? "The slot's episode is ended; this task begins again." : "");
+    const hint = this.problem || slot.hint || (this.asked && !this.playing ? "Ending the slot's episode; its task then starts again." : "");
     if (this.playing) this.asked = false;
     fill(this.node, [allowed, this.playing, this.asked, hint, key], () => !allowed ? [] : [
       this.playing ? [

@@ -24,6 +24,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Element, Fault, Timing, Trajectory, image_digest
 from distrl.evaluator.report.episodes import picture
 from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.page import percent
 from distrl.evaluator.report.run import run_facts, write_report, write_run_report
 from distrl.evaluator.report.viewer import TRAJECTORY_SHOT_WIDTH, write_trajectory_page
 from distrl.evaluator.results import (
@@ -277,3 +278,18 @@ def test_a_judge_s_work_and_cost_are_tiles() -> None:
     assert (facts["judge_cost"].number, facts["judge_cost"].value) == (1.5, "1.5")
     unused = run_facts({}, RunMetrics([dict.fromkeys(row, 0.0)]))
     assert not any(fact.key.startswith("judge") for fact in unused)
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.0, "0"),
+        (1 / 2500, "<0.1"),
+        (0.004, "0.4"),
+        (0.996, "99.6"),
+        (0.9997, ">99.9"),
+        (1.0, "100"),
+    ],
+)
+def test_a_share_is_100_or_0_percent_only_if_it_is(share: float, said: str) -> None:
+    assert percent(share) == said

@@ -9,7 +9,7 @@ import pytest
 from agent_prompts import SCREEN, asked, screen, step
 
 from distrl.core.actions import Action, ActionKind
-from distrl.workers.agents.androidworld import AndroidWorldAgent, write_json
+from distrl.workers.agents.androidworld import AndroidWorldAgent, reason_of, write_json
 from distrl.workers.agents.notation import KEPT_CHARS, Grid
 
 AGENT = AndroidWorldAgent()
@@ -88,6 +88,9 @@ def test_the_last_action_counts_and_words_around_it_do_not() -> None:
     assert AGENT.parse(python, SCREEN) == Action.type_text("it's")
     text = f"Reason: I would Action: {{}}, but no.\n{CLICK}\nThat is all. {{}}"
     assert AGENT.parse(text, SCREEN) == Action.tap(0.5125, 0.0805)
+    typed = 'Reason: A list.\nAction: {"action_type": "input_text", "text": "Action: buy milk"}'
+    assert AGENT.parse(typed, SCREEN) == Action.type_text("Action: buy milk")
+    assert reason_of(typed) == "A list."
 
 
 def test_other_coordinates() -> None:

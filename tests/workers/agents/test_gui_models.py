@@ -126,6 +126,10 @@ TRANSCRIPTS: list[tuple[str, dict[str, Any], str, Meaning]] = [
             ("<function=wait>\n</function>", (K.WAIT, None, "")),
             ("<function=navigate_back>\n</function>", (K.BACK, None, "")),
             ("<thinkt>It is there.</thinkt>The answer to 1+1 is 2.", (K.COMPLETE, None, "")),
+            (
+                "<thinkt>Back.</thinkt>\n<function=navigate_back>\n</function>",
+                (K.BACK, None, ""),
+            ),  # unwrapped
         ]
     ),
     # zai-org/Open-AutoGLM: phone_agent/config/prompts_en.py, phone_agent/model/client.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +31,15 @@ def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:
     (registry.directory / "1-2-3.json").write_text('{"what": 1}')
     assert registry.entries() == []
     assert "not a valid entry" in caplog.text
+
+
+def test_a_process_is_the_same_when_the_clock_is_set(child: int, monkeypatch) -> None:
+    key = processes.key_of(child)
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: time.time() - 5.0)
+    assert key is not None
+    assert processes.is_alive(key)
+    assert processes.end_process(key) == "SIGTERM"
+    assert processes.end_process(key) == "gone"
 
 
 def test_sigkill_is_for_one_that_does_not(monkeypatch) -> None:

@@ -316,5 +316,9 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     try:
         with pytest.raises(MissingDependency, match=r"needs the package android_world, .*requirements\.txt"):
             process.call("describe", family="android_world", names=[], seeds=[0])
+        for said in ("a long story", "end"):  # as the child prints them, to a descriptor that it shares
+            process.forget_log()
+            subprocess.run(["echo", said], stdout=process._log, check=True)
+        assert process._printed() == " It printed: end"
     finally:
         process.close()

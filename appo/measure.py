@@ -48,9 +48,7 @@ class Returns(Record):
     spec: MeasureSpec
     mean: Number  # of the episodes' undiscounted returns
     std: Number
-    interval: (
-        Interval | None
-    )  # Student's 95% interval of the mean; None for one, and if all are alike
+    interval: Interval | None  # Student's 95% interval of the mean; None for one, and if all are alike
     returns: tuple[Number, ...]  # in the order of the seeds
     lengths: tuple[int, ...]
 

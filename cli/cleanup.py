@@ -19,15 +19,15 @@ class LeftOver(DistrlError):
 
 
 def cleanup(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")] = False,
     in_use: Annotated[
-        bool, typer.Option("--all", help="Also end what commands that still run have started.")
+        bool, typer.Option("--all", help="Also end emulators of commands that are still running.")
     ] = False,
 ) -> None:
     """End emulators that this tool started and left; remove unfinished clones and folders.
 
-    They are known by this tool's own records, and compared with the processes that run: what another program
-    started is never touched, whatever its number or name.
+    Emulators are identified by distrl's records and checked against running processes. Nothing that another
+    program started is touched.
     """
     import shutil
 
@@ -45,7 +45,7 @@ def cleanup(
         typer.echo("Nothing to clean up.")
     remaining = [problem for problem in problems if problem]
     if remaining:
-        raise LeftOver(f"{len(remaining)} could not be dealt with: {'; '.join(remaining)}.", "See above.")
+        raise LeftOver(f"Could not clean up {len(remaining)}: {'; '.join(remaining)}.", "See above.")
 
 
 def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) -> str:

@@ -51,8 +51,9 @@ def doctor(
 ) -> None:
     """Check this machine: each line is ok, warn or fail, with a remedy.
 
-    Only what is needed can fail, and only then the exit status is 1: the packages that every process needs,
-    and with --config what that run needs. Nothing is started or changed, not even an adb server.
+    Missing requirements fail, with exit status 1; the rest only warns. Required are the packages that every
+    process needs, and with --config what that run needs. Nothing is started or changed, not even an adb
+    server.
     """
     if estimate is not None and (config is not None or is_worker):
         raise ConfigError("--estimate excludes --config and --worker.", "Remove one of them.")

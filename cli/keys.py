@@ -10,7 +10,7 @@ import typer
 
 app = typer.Typer(
     name="keys",
-    help="Make keys for runs across machines, and say which clients may connect, and as what.",
+    help="Create keys for runs across machines, and manage which clients may connect and in which roles.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -30,7 +30,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The keys directo
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client, e.g. its machine's name.")]
 Roles = Annotated[
     list[Role],
-    typer.Option("--role", help="What the client may be. Repeat for several roles."),
+    typer.Option("--role", help="A role of the client. Repeat for several roles."),
 ]
 Slots = Annotated[
     int | None,
@@ -58,9 +58,9 @@ def add(directory: Directory, name: ClientName, role: Roles = [Role.WORKER], slo
     from distrl.core.sockets import new_keypair
 
     add_client(directory, name, new_keypair(), role, slots)
-    needed = "server.key and server.pub" if "inference" in role else "server.pub"
+    needed = ", server.key, server.pub and allowed/" if "inference" in role else " and server.pub"
     typer.echo(
-        f"Allowed {name} as {' and '.join(role)}. Copy {name}.key and {needed} from {directory} "
+        f"Allowed {name} as {' and '.join(role)}. Copy {name}.key{needed} from {directory} "
         f"to its machine, and set network.key_name={name} there."
     )
 

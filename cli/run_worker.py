@@ -64,9 +64,9 @@ def run_worker(
 ) -> None:
     """Collect trajectories for a learner, in as many environments as it has slots; with appo, train on them.
 
-    It may start before the learner and the inference servers, and outlives their restarts. It stops at
-    Ctrl-C, and when the learner says that the run is over. Trajectories that the learner has not taken yet
-    stay in the spool; a worker of the same name delivers them.
+    It may start before the learner and the inference servers, and outlives their restarts. It stops on
+    Ctrl-C, and when the learner reports that the run is over. Unacknowledged trajectories stay in the spool;
+    a worker of the same name delivers them.
     """
     from distrl.cli.health.run import check_installed
     from distrl.core.logs import setup

@@ -109,7 +109,7 @@ def import_tasks(
     from distrl.evaluator.suites.files import LEAKED, check_file, import_lists, write_file
 
     if not androidworld and not names:
-        raise ConfigError("nothing says what to import.", "Name lists as SPLIT=FILE, or add --androidworld.")
+        raise ConfigError("no list to import was given.", "Name lists as SPLIT=FILE, or add --androidworld.")
     for name in ("suite", "max_steps") if androidworld else ("family", "train_seeds", "eval_seeds"):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -187,7 +187,7 @@ def check_tasks(
         if len(found[rule]) > MOST_SHOWN:
             typer.echo(f"  ... and {len(found[rule]) - MOST_SHOWN} more")
     if broken:
-        raise TaskError(f"{suite} shares {', '.join(broken)} with {where}.", "Take out what is listed.")
+        raise TaskError(f"{suite} shares {', '.join(broken)} with {where}.", "Remove the tasks listed above.")
 
 
 def _sides(suite: str, against: str | None) -> tuple[str, list[Task], list[Task]]:

@@ -38,9 +38,9 @@ def train(
     """Train on this machine: learner, inference servers and workers, then an evaluation before and after.
     With appo there are no inference servers, and the result alone is measured.
 
-    Processes that die are replaced. Ctrl-C stops all of them, the learner after a checkpoint, a second one at
-    once; --resume continues the run, or says that it is complete. A new run that an error ends before
-    anything was stored leaves no directory behind.
+    Processes that die are replaced. Ctrl-C stops the run after a checkpoint; a second Ctrl-C stops it at
+    once. --resume continues it, or reports that it is complete. A new run that fails before anything is
+    stored leaves no directory.
     """
     loaded = load(config, overrides, dry_run)
     if resume and say_complete(loaded):
@@ -77,7 +77,7 @@ def train(
         plan = plan_here(loaded)
     except PolicyError as error:
         plan = None
-        typer.echo(f"warning: how to use the GPUs cannot be planned: {error.message}", err=True)
+        typer.echo(f"warning: cannot plan the use of the GPUs: {error.message}", err=True)
     loaded = loaded if plan is None else plan.config
     network = free_addresses(loaded.network)
     check_addresses(network, loaded.num_servers)

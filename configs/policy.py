@@ -161,8 +161,8 @@ class HubConfig(PretrainedConfig):
     def _only_adapters_are_trained_on_four_bits(self) -> HubConfig:
         if self.quantization != "none" and (self.lora is None or self.lora.experts):
             raise ValueError(
-                "quantization 'nf4' keeps linear layers in 4 bits, which cannot be trained, and experts as "
-                "they are; set policy.lora, with experts false, or quantization to 'none'"
+                "quantization 'nf4' needs adapters, because 4-bit layers cannot be trained, and does not "
+                "support lora.experts; set policy.lora with experts false, or quantization to 'none'"
             )
         return self
 

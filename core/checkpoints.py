@@ -50,7 +50,7 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
             if target.exists():
                 for pointer in POINTERS:
                     if pointed(directory, pointer) == name:
-                        _log.warning("%s is being replaced: %r names no checkpoint for now", name, pointer)
+                        _log.warning("replacing %s; until then %r points to no checkpoint", name, pointer)
                         (directory / pointer).unlink()
                 shutil.rmtree(target)
             temporary.rename(target)
@@ -109,8 +109,8 @@ def to_resume_from(directory: Path) -> Path | None:
     latest, known = pointed(directory, "latest"), checkpoints(directory)
     if latest is None and known and (len(known) > 1 or (directory / "latest").exists()):
         raise CheckpointError(
-            f"{directory / 'latest'} names no checkpoint, but there are: {', '.join(known)}.",
-            "Write the name of the one to resume from into it.",
+            f"{directory / 'latest'} does not name an existing checkpoint; available: {', '.join(known)}.",
+            "Write the name of the checkpoint to resume from into that file.",
         )
     if latest is None:
         return None
@@ -131,7 +131,7 @@ def to_resume_from(directory: Path) -> Path | None:
             if pointer != "latest" and pointed(directory, pointer) in bad:
                 (directory / pointer).unlink()
         point(directory, "latest", name)
-        _log.warning("%s Resuming from %s, the newest whole checkpoint.", first.message, name)
+        _log.warning("%s Resuming from %s, the newest intact checkpoint.", first.message, name)
         return path
     raise first
 

@@ -76,9 +76,9 @@ def located(key: str, model: str) -> str:
     if problem is None:
         return model
     raise PolicyError(
-        f"{key} {model!r} is not, or not wholly, on this machine, and the hub cannot be reached: {problem}.",
-        f"Run `hf download {model}` on a machine with network and bring it into the hub's cache here, "
-        f"{hub_cache()} (HF_HOME names the folder above), or name a directory.",
+        f"{key} {model!r} is missing or incomplete here, and the hub cannot be reached: {problem}.",
+        f"Run `hf download {model}` on a machine with network access and copy it to the hub cache here, "
+        f"{hub_cache()} (HF_HOME sets its parent), or set {key} to a directory.",
     )
 
 

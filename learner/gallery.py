@@ -96,7 +96,7 @@ class Gallery:
         """A person takes a slot over, keeps it or acts there; ProtocolError if too many are played."""
         before = self._hands.get(hand.slot)
         if before is None and len(self.hands()) >= MAX_FOLLOWED:
-            raise ProtocolError(RejectCode.BUSY.value, f"{MAX_FOLLOWED} slots are played by people already")
+            raise ProtocolError(RejectCode.BUSY.value, f"{MAX_FOLLOWED} slots are already played by hand")
         worker, _, slot = hand.slot.rpartition("/")
         seen = self._seen.get(worker)
         views = seen.report.slots if seen is not None else ()
@@ -163,7 +163,7 @@ class Gallery:
     def watch(self, peer: bytes, watch: Watch, status: Status) -> tuple[Wall, list[bytes]]:
         """Renews an observer's lease; the answer, with the oldest of the pictures that it does not have."""
         if peer not in self._observers and len(self._observers) >= MAX_OBSERVERS:
-            raise ProtocolError(RejectCode.BUSY.value, f"{MAX_OBSERVERS} observers watch already")
+            raise ProtocolError(RejectCode.BUSY.value, f"{MAX_OBSERVERS} observers are already connected")
         now = self._clock()
         self._observers[peer] = now + LEASE_S, watch
         if watch.wants == "status":

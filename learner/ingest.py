@@ -369,7 +369,7 @@ class Quarantine:
         first = sorted({name for _, name in died - suspects} - self.ids)
         if first:
             _log.warning(
-                "the learner died while it worked on %s; a trajectory at which it dies again is quarantined",
+                "the learner died while processing %s; a trajectory that kills it again is quarantined",
                 ", ".join(first[:5]) + (f" and {len(first) - 5} more" if len(first) > 5 else ""),
             )
         return {(kind, name) for kind, name in died | suspects if name not in self.ids}

@@ -112,7 +112,7 @@ class Peers:
         with self._lock:
             gone = [key for key, peer in self._peers.items() if peer.last_seen < limit]
             for key in gone:
-                _log.warning("%s %s sends no heartbeats any more", *key)
+                _log.warning("lost %s %s: no heartbeat", *key)
                 del self._peers[key]
         return bool(gone)
 

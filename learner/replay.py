@@ -7,7 +7,7 @@ slowly. Stored are the raw components; the sum tree holds p^α under a fixed sca
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
 is drawn like any other. What was never drawn comes first, also with `priority: uniform`, where p is 1.
 
-Readings taken: docs/algorithms.md.
+Interpretation: docs/algorithms.md.
 
 A trajectory in replay has an entry, a number that no later one gets; draws and updates are made of these, a
 batch at a time, and `names` returns the ids. Adding, drawing, updating and choosing what to refresh take

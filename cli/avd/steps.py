@@ -108,12 +108,12 @@ def make_avd(name: str, image: str, device: str | None) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmulatorError(
-            f"avdmanager does not run: {error}.", "It needs Java 17; see its output."
+            f"avdmanager does not run: {error}.", "Install Java 17, and check that avdmanager is executable."
         ) from error
     if result.returncode:
         said = (result.stderr + result.stdout).decode("utf-8", "replace")
         raise EmulatorError(
-            f"avdmanager did not make the AVD {name!r}: {last_complaint(said) or 'it says nothing'}",
+            f"avdmanager could not create the AVD {name!r}: {last_complaint(said) or 'no output'}",
             f"Is the image installed? `sdkmanager '{image}'`.",
             evidence=said,
         )

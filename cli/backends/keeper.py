@@ -71,7 +71,7 @@ class Keeper:
         wanted, visible = {role.name: role.needs.gpus for role in self._roles}, gpus.visible()
         if 0 < len(visible) < sum(wanted.values()):
             print(
-                f"warning: the processes of {self._host} want {sum(wanted.values())} GPUs and it has "
+                f"warning: the processes on {self._host} need {sum(wanted.values())} GPUs, but it has "
                 f"{len(visible)}, so some share one. Lower placement.inference.count or the gpus of a role.",
                 flush=True,
             )

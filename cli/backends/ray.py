@@ -354,7 +354,9 @@ class RayBackend(Backend):
         ray = _connected()
         if (old := self._actor()) is not None:
             if any(one.state not in OVER for one in _answer(old.states.remote())):
-                raise LaunchError(f"A run of the name {name} is on this Ray cluster.", "Choose another name.")
+                raise LaunchError(
+                    f"A run named {name} is already on this Ray cluster.", "Choose another name."
+                )
             self._remove(old)
         kinds = [role.kind for role in roles]
         num, bounds = kinds.count("worker"), self.config.placement.workers

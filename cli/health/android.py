@@ -82,8 +82,8 @@ def adb_programs(sdk: Sdk | None) -> Iterator[Finding]:
         said = _adb_version(path)
         version, protocol = _ADB_VERSION.search(said), _ADB_PROTOCOL.search(said)
         if version is None or protocol is None:
-            words = " ".join(said.split())[:200] or "nothing"
-            yield bad("adb", f"{user}, {path}, says: {words}.", "Reinstall it.", Need.ADB)
+            words = " ".join(said.split())[:200] or "no output"
+            yield bad("adb", f"{path} ({user}) is not usable: {words}.", "Reinstall it.", Need.ADB)
             continue
         protocols.add(protocol[1])
         yield good("adb", f"{user}: {path}, version {version[1]}.", Need.ADB)

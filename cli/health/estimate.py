@@ -333,7 +333,7 @@ def estimate(
 def _policy(one: Subject) -> Iterator[Line]:
     shape, what = one.shape, "LoRA" if one.is_lora else "full training"
     yield Line("policy", "parameters", shape.num_parameters, "", is_exact=True)
-    yield Line("policy", "of these for pictures", shape.num_vision, "", is_exact=True)
+    yield Line("policy", "of these, vision tower", shape.num_vision, "", is_exact=True)
     yield Line("policy", "trained parameters", one.trained, "", what, is_exact=True)
     tokens = shape.image.num_tokens(one.max_pixels)
     how = f"of {one.max_pixels or shape.image.max_pixels} pixels at most"
@@ -429,7 +429,7 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
         length = "the mean length" if one.goes_on else length
     yield Line("speed", "tokens sampled", slots / token, "1/s", f"one server, {slots} slots, at {length}")
     acting = slots / (slots * prefill + one.completion * token)
-    cached = "of prompts what is new" if one.goes_on and is_vllm else "nothing cached"
+    cached = "only new prompt tokens computed" if one.goes_on and is_vllm else "nothing cached"
     yield Line("speed", "actions", acting, "1/s", f"one server, {one.completion} tokens each, {cached}")
     yield Line("network", "a version", one.published_bytes, "B", "to each server")
 
@@ -459,7 +459,7 @@ def verdict(config: Config, where: Hardware, lines: list[Line]) -> Line:
     if total <= where.memory * (1 - SPARE):
         said += ": fits"
     elif total <= where.memory:
-        said += ": fits barely, because buffers and fragments are not counted"
+        said += ": fits barely: buffers and fragmentation are not counted"
     else:
         alone = ", ".join(name for name, value in parts.items() if value <= where.memory)
         said += f": does not fit; on a GPU of its own {alone or 'nothing'} would; lower "

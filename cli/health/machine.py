@@ -173,8 +173,8 @@ def query_gpus(columns: str) -> tuple[list[str], str]:
         return [], f"nvidia-smi did not answer: {error}."
     found = [line.strip() for line in result.stdout.splitlines() if line.strip()]
     if result.returncode or not found:
-        said = " ".join((result.stdout + result.stderr).split())[:200] or "nothing"
-        return [], f"nvidia-smi finds no GPU and says: {said}."
+        said = " ".join((result.stdout + result.stderr).split())[:200] or "no output"
+        return [], f"nvidia-smi reports no GPU: {said}."
     return found, ""
 
 

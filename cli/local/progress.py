@@ -113,11 +113,12 @@ class Progress:
         if is_alarmed and not self._is_alarmed:
             kl, limit = (metrics.get(f"mismatch/{name}", 0.0) for name in ("kl_recent", "kl_limit"))
             self.note(
-                f"ALARM, train-inference mismatch: KL {kl:.3g} of a token (limit {limit:.3g}): an inference "
-                "server uses other weights than it names, or computes differently. See logs/learner.log."
+                f"ALARM: train-inference mismatch, KL {kl:.3g} per token (limit {limit:.3g}). An inference "
+                "server runs different weights than it reports, or computes differently. "
+                "See logs/learner.log."
             )
         elif self._is_alarmed and not is_alarmed:
-            self.note("The alarm of train-inference mismatch is over.")
+            self.note("The train-inference mismatch alarm has cleared.")
         self._is_alarmed = is_alarmed
 
     def _fields(self, status: Status) -> Fields:

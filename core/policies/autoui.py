@@ -364,7 +364,7 @@ class AutoUIPolicy(Policy):
         """Writes AutoUI's layout, which its code and DigiRL's read; PolicyError with the small encoder."""
         if isinstance(self.eyes, LearningEyes):
             raise PolicyError(
-                "A policy with the small encoder of pictures is not an AutoUI model.",
+                "A policy with the small image encoder cannot be exported as an AutoUI model.",
                 "Use its checkpoint as it is, or train with policy.image_features.",
             )
         t5 = self.model.t5 if self.adapter is None else self.adapter.merge()

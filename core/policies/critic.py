@@ -5,7 +5,7 @@ AcceRL's value head (§5.2, eq. 14–16): attention over the hidden states and a
     e_i = W·sg(h_i),  α = softmax(e),  V = MLP([Σ_i α_i U·sg(h_i); emb(t)])       (for each of some heads)
 
 The policy already knows which screen it looks at and what is asked; a critic that reads this learns from few
-episodes and costs little. Readings taken: sg stands before h_i in the sum too, where the paper has it in e_i
+episodes and costs little. Interpretation: sg stands before h_i in the sum too, where the paper has it in e_i
 only, since wrong values would ruin the policy's trunk; emb(t) is put beside the pooled vector instead of
 added to it; and there are several heads. The paper pools over the states at the action's tokens. Those have
 the action in them wherever tokens are written one by one, which makes V(s_t) depend on a_t; here the prompt's

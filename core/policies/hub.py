@@ -166,7 +166,8 @@ class HubPolicy(Policy):
         self.end_ids = _end_ids(model, tokenizer)
         if image_token is None or not self.end_ids:
             raise PolicyError(
-                f"policy.model {name!r} names no image token or no end token.", "Choose another model."
+                f"policy.model {name!r} does not define an image token or an end token.",
+                "Choose another model.",
             )
         self.image_token = int(image_token)
         self.images = ImageReader(processor, config.min_pixels, config.max_pixels)
@@ -285,8 +286,9 @@ class HubPolicy(Policy):
         words = text.replace(";", " ").split()
         if not all(word.isdecimal() and int(word) < len(self._bins) for word in words):
             raise PolicyError(
-                f"{text!r:.200} has more than whole numbers below policy.action_bins {len(self._bins)}.",
-                "Set it to agent.options.bins, or remove it.",
+                f"{text!r:.200} must contain only whole numbers below policy.action_bins "
+                f"({len(self._bins)}).",
+                "Set policy.action_bins to agent.options.bins, or remove it.",
             )
         return [self._bins[int(word)] for word in words]
 

@@ -2,7 +2,7 @@
 
     L = −E_μ[ sg(min(ρ_t, ρ_max)) A_t log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid(a_t)]        (eq. 2)
 
-Readings taken: docs/algorithms.md. P_invalid is not differentiable: it enters by its score function
+Interpretation: docs/algorithms.md. P_invalid is not differentiable: it enters by its score function
 (`complete_loss`).
 """
 

@@ -11,7 +11,7 @@ tokens of a step, with `per: trajectory` of an episode (GSPO, Zheng et al. 2025,
 
 A trajectory carries its group's statistics, so that it can be drawn alone. Groups of one member and groups
 without spread give no gradient and are counted.
-Readings taken: docs/algorithms.md.
+Interpretation: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A_t is GAE's, normalised over the whole batch; no ratio enters it. With several epochs, values and advantages
 are computed again in each, since the critic learns on the way; their mean and deviation stay as they were
-before the first step. Readings taken: docs/algorithms.md.
+before the first step. Interpretation: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     v_t = V(s_t) + Σ_{k≥t} γ^{k−t} (Π_{i=t..k−1} c_i) min(ρ̄, ρ_k) δ_k,  c_i = λ min(c̄, ρ_i)        (eq. 1)
     L = −E[ sg(min(ρ̄, ρ_t)) (r_t + γ v_{t+1} − V(s_t)) log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid]
 
-Readings taken: docs/algorithms.md.
+Interpretation: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ JUDGED = "--set worker.rewards.source=judge"
             "train qwen-vl",
             "policy.model=nobody/none",
             9,
-            "'nobody/none' is not, or not wholly, on this",
+            "'nobody/none' is missing or incomplete here, and",
         ),
         (WORKER, "env.options.backend=zz", 2, "env.options"),
         ("evaluate quickstart --agent=expert", "env.options.backend=zz", 2, "env.options"),

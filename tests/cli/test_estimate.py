@@ -90,7 +90,7 @@ def test_autoui_is_counted_from_its_config_json(tmp_path: Path, lora: object, ha
     whole = sum(p.numel() for p in policy.parameters()) + tower
     if lora is None:
         assert found["policy", "parameters"] == whole
-    assert found["policy", "of these for pictures"] == tower
+    assert found["policy", "of these, vision tower"] == tower
     assert found["policy", "trained parameters"] == trained
     assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
 
@@ -252,7 +252,7 @@ def test_the_verdict_is_on_learner_and_servers_together(model: str) -> None:
     need = estimate(config, gpu_of(1.0), 15)[-1].value
     for size, said in (
         (2 * need, ": fits"),
-        (1.02 * need, ": fits barely, because buffers"),
+        (1.02 * need, ": fits barely: buffers"),
         (0.98 * need, ": does not fit; on a GPU of its own learner, inference-0, "),
         (1e3, ": does not fit; on a GPU of its own nothing would; lower learner."),
     ):

@@ -263,7 +263,7 @@ def test_a_keeper_warns_of_roles_that_share_a_gpu(visible, is_warned, tmp_path, 
     late = keeper(tmp_path, gpus=1, learner=("--version",), worker=("--version",))
     late._stop.set()
     assert late.run() == 130
-    said = "warning: the processes of gpu-1 want 2 GPUs and it has 1, so some share one."
+    said = "warning: the processes on gpu-1 need 2 GPUs, but it has 1, so some share one."
     assert (said in capsys.readouterr().out) == is_warned
 
 

@@ -240,4 +240,4 @@ def test_a_run_starts_without_a_plan_if_the_model_s_sizes_cannot_be_read(tmp_pat
     monkeypatch.setattr(LocalRun, "train", lambda self: False)  # as if it was stopped
     result = CliRunner().invoke(app, ["train", "quickstart", f"--set=runs_dir={tmp_path}"])
     assert result.exit_code == STOPPED, result.output
-    assert "cannot be planned: its sizes are per layer." in result.stderr
+    assert "cannot plan the use of the GPUs: its sizes are per layer." in result.stderr

@@ -168,7 +168,7 @@ def test_an_avd_can_be_made_from_an_image(world: EmulatorWorld) -> None:
     assert result.exit_code == 0, result.output
     assert "making the AVD fresh" in result.stderr
     wrong = run("create", "fresher", "base", "--image", "system-images;android-99;x;y")
-    assert "avdmanager did not make the AVD 'fresher'" in error_of(wrong)
+    assert "avdmanager could not create the AVD 'fresher'" in error_of(wrong)
     assert "sdkmanager 'system-images;android-99;x;y'" in error_of(wrong)
 
 

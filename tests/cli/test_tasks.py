@@ -55,7 +55,7 @@ def test_a_task_file_is_a_suite(tmp_path: Path) -> None:
         (["list", "--template", "alarms"], 2, "Did you mean 'alarm'?"),
         (["show", "quickstart/alarm/test/9999"], 6, "quickstart/alarm/test/"),
         (["list", "missing.yaml"], 6, "missing.yaml"),
-        (["import", "-o", "x.jsonl"], 2, "nothing says what to import. Name lists as SPLIT=FILE, or add"),
+        (["import", "-o", "x.jsonl"], 2, "no list to import was given. Name lists as SPLIT=FILE, or add"),
         (["import", "A", "-o", "x.jsonl"], 6, "'A' is not a valid list. Write SPLIT=FILE; with"),
         (["import", "--androidworld", "-o", "x.txt"], 6, "extension is .jsonl or .yaml"),
         (["import", "--androidworld", "-o", "x.jsonl", "--max-steps", "15"], 2, "no effect with --androidw"),

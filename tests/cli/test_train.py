@@ -163,8 +163,8 @@ def test_an_alarm_of_the_learner_is_said_once_and_so_is_its_end() -> None:
     states = [status("training", **one) for one in (quiet, loud, loud, quiet, quiet)]
     lines = [line for line in shown(*states, terminal=False).splitlines() if "mismatch" in line]
     assert len(lines) == 2
-    assert "KL 0.31 of a token (limit 0.05)" in lines[0]
-    assert "is over" in lines[1]
+    assert "KL 0.31 per token (limit 0.05)" in lines[0]
+    assert "has cleared" in lines[1]
 
 
 def test_devices_that_are_lacking_are_shown() -> None:

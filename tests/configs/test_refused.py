@@ -43,7 +43,7 @@ REFUSED: list[tuple[list[str], str]] = [
         "policy.lora.experts puts adapters into the experts, which vLLM does not serve",
     ),
     ([AUTOUI, "policy.lora.experts=true"], "T5 has no experts"),
-    ([HUB, "policy.quantization=nf4"], "in 4 bits, which cannot be trained"),
+    ([HUB, "policy.quantization=nf4"], "4-bit layers cannot be trained"),
     ([NF4, "learner.engine=fsdp"], "policy.quantization works for hub models with learner.engine 'torch'"),
     (["learner.compile=true"], "learner.compile works for hub models"),
     ([HUB, "learner.compile=true", "learner.engine=fsdp"], "set learner.engine to 'torch'"),

@@ -108,7 +108,7 @@ def test_a_lost_pointer_is_told_and_not_taken_for_a_new_run(tmp_path: Path, is_e
     if is_empty:
         (tmp_path / "latest").write_text("\n")
     with pytest.raises(
-        CheckpointError, match=r"latest names no checkpoint, but there are: step_0, step_40\."
+        CheckpointError, match=r"latest does not name an existing checkpoint; available: step_0, step_40\."
     ):
         checkpoints.to_resume_from(tmp_path)
     checkpoints.point(tmp_path, "latest", "step_40")

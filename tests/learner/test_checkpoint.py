@@ -72,7 +72,7 @@ def test_the_newest_whole_checkpoint_is_resumed_from(make, caplog) -> None:
     assert reader.load() == {"updates": 0}
     (said,) = [record.getMessage() for record in caplog.records if "Resuming" in record.getMessage()]
     assert "step_6/training.pt has" in said
-    assert said.endswith("Resuming from step_0, the newest whole checkpoint.")
+    assert said.endswith("Resuming from step_0, the newest intact checkpoint.")
     assert checkpoints.pointed(directory, "best") is None, "its weights are lost"
     reader.save(6, {"updates": "again"})  # replaces the damaged one
     _, another = make()

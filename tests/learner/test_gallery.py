@@ -167,7 +167,7 @@ def test_a_slot_is_played_until_it_is_left_or_nothing_is_heard_any_more():
     assert gallery.hands() == ()
     for slot in range(MAX_FOLLOWED):
         gallery.play(Hand(slot=f"w/{slot}"))
-    with pytest.raises(ProtocolError, match="are played by people already"):
+    with pytest.raises(ProtocolError, match="are already played by hand"):
         gallery.play(Hand(slot="v/0"))
     gallery.leave("w/0")
     gallery.play(Hand(slot="v/0"))

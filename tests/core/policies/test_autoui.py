@@ -290,7 +290,7 @@ def test_saved_and_exported_policies_act_alike(make: Make, tmp_path: Path, optio
     with pytest.raises(CheckpointError, match="cannot be loaded"):
         other.load(tmp_path)
     if "eyes" in options:
-        with pytest.raises(PolicyError, match="not an AutoUI model"):
+        with pytest.raises(PolicyError, match="exported as an AutoUI model"):
             policy.export(tmp_path / "out")
         return
     policy.export(tmp_path / "out")

@@ -71,7 +71,7 @@ def test_the_least_used_tokens_stand_for_the_numbers_of_a_motion(make_hub: MakeP
     tap = make_hub().completion_ids("tap")
     assert agent.parse(whole.text([*ids[:3], *tap]), screen).kind is ActionKind.INVALID
     for text in ("5 0 0 0", "tap"):
-        with pytest.raises(PolicyError, match=r"below policy\.action_bins 5"):
+        with pytest.raises(PolicyError, match=r"below policy\.action_bins \(5\)"):
             whole.completion_ids(text)
     with pytest.raises(PolicyError, match="Choose fewer bins"):
         make_hub(action_bins=10**6)

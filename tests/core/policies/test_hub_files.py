@@ -80,7 +80,7 @@ def test_a_hub_that_answers_is_left_to_transformers(
 def test_a_hub_that_cannot_be_reached_is_asked_once_and_told_once(
     snapshot: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    refused = pytest.raises(PolicyError, match="not wholly, on this machine, and the hub cannot")
+    refused = pytest.raises(PolicyError, match="is missing or incomplete here, and the hub cannot")
     with hub(monkeypatch, None) as asked, refused as caught:
         build_policy(policy_config(kind="hub", model=NAME, device="cpu"), [], 0)
     assert len(asked) == 1
@@ -102,7 +102,7 @@ def test_what_is_in_the_cache_is_loaded_without_the_hub(
         build_policy(policy_config(kind=kind, model=NAME, device="cpu"), [], 0)
         assert asked == []
         next(snapshot.glob("*.bin" if kind == "autoui" else "*.safetensors")).unlink()
-        with pytest.raises(PolicyError, match="not wholly, on this machine"):
+        with pytest.raises(PolicyError, match="is missing or incomplete here"):
             build_policy(policy_config(kind=kind, model=NAME, device="cpu"), [], 0)
 
 

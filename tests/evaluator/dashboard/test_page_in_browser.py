@@ -287,7 +287,7 @@ def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Call
     show(browser, stub)
     holds(browser, "return document.querySelector('#link').textContent === 'live'")
     stub.close()
-    holds(browser, "return document.querySelector('#trouble').textContent.includes('reconnects by itself')")
+    holds(browser, "return document.querySelector('#trouble').textContent.includes('automatically')")
     assert text(browser, "#link") == "connection lost"
     again = serve(32, port=stub.port)
     holds(browser, "return document.querySelector('#link').textContent === 'live'")

@@ -41,6 +41,7 @@ Buffer = bytes | bytearray | memoryview
 CHUNK_BYTES = 4 * 2**20
 WINDOW = 4
 RESEND_S = 5.0  # without a chunk; then the missing ones are requested again
+IN_USE_S = 2 * RESEND_S  # without a request; then a version is not being fetched any more
 POLL_S, CONNECT_S = 0.2, 0.02
 STALE_S = 3600.0  # a killed process left what is older than this
 MIN_PAUSE_S, MAX_PAUSE_S = 0.001, 0.05  # between two looks for a file that another server fetches
@@ -73,13 +74,16 @@ class ChunkServer:
 
     Args:
         permits: Which roles may fetch, where the channel has keys.
-        keep: How many versions stay; a receiver of an older one starts over with the newest.
+        keep: How many versions stay, besides the oldest one that is being fetched, so that slow receivers end
+            too. A receiver of another one starts over with the newest.
     """
 
     def __init__(self, channel: Channel, permits: Permits = WEIGHTS, keep: int = 3) -> None:
         self._channel, self._service = channel, Service(channel, self._handle, permits)
         self._lock = threading.Lock()
-        self._published: deque[tuple[str, memoryview]] = deque(maxlen=keep)
+        self._published: dict[str, memoryview] = {}  # by digest, oldest first
+        self._asked_at: dict[str, float] = {}
+        self._keep = keep
         self._waker, self._stopping = Waker(), threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
@@ -91,12 +95,20 @@ class ChunkServer:
         if len(view) != info.size_bytes:
             raise ValueError(f"{len(view)} bytes do not fit info.size_bytes = {info.size_bytes}")
         with self._lock:
-            self._published.append((info.digest, view))
+            self._published.pop(info.digest, None)
+            self._published[info.digest] = view
+            old, since = list(self._published)[: -self._keep], time.monotonic() - IN_USE_S
+            in_use = [digest for digest in old if self._asked_at.get(digest, 0.0) > since]
+            for digest in set(old).difference(in_use[:1]):
+                del self._published[digest]
+                self._asked_at.pop(digest, None)
 
     def chunk(self, digest: str, offset: int, length: int) -> memoryview:
         """Bytes of a kept version, fewer at its end, not copied; or ProtocolError "not-found"."""
         with self._lock:
-            view = next((data for known, data in self._published if known == digest), None)
+            view = self._published.get(digest)
+            if view is not None:
+                self._asked_at[digest] = time.monotonic()
         if view is None or offset >= len(view):
             said = f"no bytes at {offset} of the weights {digest:.16}…"
             raise ProtocolError(RejectCode.NOT_FOUND.value, said)

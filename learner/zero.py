@@ -6,6 +6,7 @@ The one file that imports deepspeed.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import torch
@@ -195,6 +196,11 @@ def _import() -> Any:
         raise MissingDependency(
             "learner.engine 'deepspeed' needs the package deepspeed.", 'Install "distrl[deepspeed]".'
         ) from error
+    if tuple(int(part) for part in re.findall(r"\d+", deepspeed.__version__)[:3]) < (0, 19, 8):
+        raise MissingDependency(
+            f"DeepSpeed {deepspeed.__version__} takes steps with gradients that are not finite.",
+            'Run pip install "deepspeed>=0.19.8".',
+        )
     # Ranks meet before. DeepSpeed would compile a transport over shared memory, which takes a minute.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():

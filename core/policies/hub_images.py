@@ -131,7 +131,9 @@ class ImageReader:
         return self._resized(Image.new("RGB", (64, 64)))
 
     def save_pretrained(self, directory: str) -> None:
-        """Writes the processor's configuration, as transformers reads it."""
+        """Writes the processor's configuration, with the sizes of training, as transformers reads it."""
+        if self.has_grid:
+            self._processor.size = self.size
         self._processor.save_pretrained(directory)
 
     def num_tokens(self, image: Tensor) -> int:

@@ -165,9 +165,12 @@ def mismatch(own: Mapping[str, Tensor], state: Mapping[str, Tensor], has_types: 
     return ""
 
 
-def copy_into(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-    """Copies `state` into `own` in place, if every tensor fits; else PolicyError names the first."""
-    if problem := mismatch(own, state):
+def copy_into(own: Mapping[str, Tensor], state: Mapping[str, Tensor], has_types: bool = True) -> None:
+    """Copies `state` into `own` in place, if every tensor fits; else PolicyError names the first.
+
+    Without `has_types`, tensors of another type are converted.
+    """
+    if problem := mismatch(own, state, has_types):
         raise PolicyError(
             f"The weights do not fit the policy: {problem}.",
             "Use the policy configuration that they were made with.",
@@ -211,9 +214,12 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def load_into(own: Mapping[str, Tensor], *paths: Path) -> None:
-    """Reads safetensors files into the tensors of `own`; CheckpointError if damaged or of another policy."""
+    """Reads safetensors files into the tensors of `own`; CheckpointError if damaged or of another policy.
+
+    Their type may be another one, because with `policy.dtype: auto` it depends on the machine.
+    """
     state = {name: tensor for path in paths for name, tensor in read(path).items()}
     try:
-        copy_into(own, state)
+        copy_into(own, state, has_types=False)
     except PolicyError as error:
         raise CheckpointError(f"Weights {paths[0]} cannot be loaded: {error}", "") from error

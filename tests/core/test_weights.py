@@ -142,6 +142,18 @@ def test_the_newest_three_versions_are_kept(learner):
         learner.chunk(infos[0].digest, 0, 1)
 
 
+def test_a_version_that_is_being_fetched_stays_until_it_has_been(learner, monkeypatch):
+    infos = []
+    for version in range(8):
+        infos.append(learner.offer(bytes([version]), version))
+        learner.chunk(infos[0].digest, 0, 1)
+        learner.chunk(infos[max(0, version - 2)].digest, 0, 1)  # of others that are fetched, none stays
+    monkeypatch.setattr(weights, "IN_USE_S", 0.0)
+    infos.append(learner.offer(bytes([8]), 8))
+    kept = {info.version for info in infos if info.digest in learner._published}
+    assert kept == {6, 7, 8}
+
+
 # ---- servers of one host ----
 
 # Fetches what it is given, and would never end.

@@ -184,7 +184,7 @@ class AvdStore:
         Avd(name, self.ini(name), directory).require_unused()
         try:
             self.ini(name).unlink(missing_ok=True)  # first: without it the rest is not an AVD
-            if directory.exists():
+            if directory.suffix == ".avd" and directory.exists():  # an ini file may name anything
                 shutil.rmtree(directory)
         except OSError as error:
             raise EmulatorError(

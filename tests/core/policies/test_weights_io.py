@@ -16,6 +16,7 @@ from distrl.core.policies.weights_io import (
     copy_into,
     distinct,
     from_bytes,
+    load_into,
     read,
     to_bytes,
     trained_state,
@@ -137,3 +138,11 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(
     with pytest.raises(PolicyError, match=problem):
         copy_into(own, state)
     assert not any(tensor.any() for tensor in own.values())
+
+
+def test_a_file_s_weights_may_be_of_another_type_as_on_another_machine(tmp_path: Path) -> None:
+    write(tmp_path / "w", {"a": torch.full((2,), 1.5, dtype=torch.bfloat16)})
+    own = {"a": torch.zeros(2)}
+    load_into(own, tmp_path / "w")
+    assert own["a"].tolist() == [1.5, 1.5]
+    assert own["a"].dtype == torch.float32

@@ -118,6 +118,10 @@ def test_delete_takes_all_of_it_also_what_is_half_made_or_half_removed(store: Av
     assert list(store.home.iterdir()) == []
     with pytest.raises(EmulatorError, match="there is no AVD"):
         store.delete("pixel")
+    (store.home / "thesis").mkdir()
+    store.ini("pixel").write_text(f"path={store.home / 'thesis'}\n")
+    store.delete("pixel")
+    assert [one.name for one in store.home.iterdir()] == ["thesis"], "it is no AVD's"
 
 
 @pytest.fixture

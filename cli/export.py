@@ -137,6 +137,7 @@ def _write_dataset(place: Path, directory: Path, purpose: str | None, outcome: s
     require_episodes(place, "export --dataset")
     store = StoredEpisodes(place)
     try:
+        store.hold()
         ids = [
             one.id
             for one in map(store.get, store.ids(Purpose(purpose) if purpose else None))

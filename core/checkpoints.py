@@ -19,6 +19,7 @@ from pathlib import Path
 
 from distrl.core.errors import CheckpointError
 from distrl.core.files import write_bytes_atomically, writing
+from distrl.core.rundir import RunDir
 
 MANIFEST = "files.json"
 POINTERS = ("latest", "best", "final")
@@ -30,7 +31,7 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
 
     One of the same name is replaced, if `latest` does not name it: it is left by a crash before its pointer
     was written, or the run went back to an older one. Then "best" or "final" may name it, which has other
-    weights from now on, so that pointer goes.
+    weights from now on, so that pointer goes. The run's evaluation of an earlier `name` goes too.
     """
     temporary, target = directory / f".{name}.tmp", directory / name
     assert pointed(directory, "latest") != name
@@ -47,6 +48,10 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
             (temporary / MANIFEST).write_text(json.dumps(entries, indent=1, sort_keys=True))
             for path in [*temporary.rglob("*"), temporary]:
                 _fsync(path)
+            evaluation = RunDir(directory.parent).evaluations / name
+            if evaluation.exists():
+                _log.warning("removing %s: it measured an earlier %s", evaluation, name)
+                shutil.rmtree(evaluation, ignore_errors=True)
             if target.exists():
                 for pointer in POINTERS:
                     if pointed(directory, pointer) == name:

@@ -300,6 +300,15 @@ class TrajectoryStore:
             pass
         return deleted
 
+    def hold(self) -> None:
+        """Until `close`, the calling thread reads what is stored now, also if a running learner trims it.
+
+        The learner is not delayed, but what it writes meanwhile collects in the file's write-ahead log.
+        """
+        with typed_errors(self.path):
+            self._connection().execute("BEGIN")
+        self.count()  # the first read decides what is seen
+
     def close(self) -> None:
         """Closes the file; no thread may use the store afterwards."""
         with self._lock:

@@ -12,7 +12,9 @@ Source of the layout: Hugging Face Hub docs, "Manual configuration" of datasets,
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 
 import datasets
 
+from distrl.core.files import write_atomically
 from distrl.core.types import Chat, ChatMessage, TextPart, Trajectory, shown_images
 from distrl.evaluator.stores import StoredEpisodes
 
@@ -68,20 +71,26 @@ _EPISODES = datasets.Features(
 
 
 def write_dataset(store: StoredEpisodes, ids: list[str], directory: Path, name: str) -> dict[str, int]:
-    """Writes trajectories, in this order, into an empty directory. Returns episodes by split."""
+    """Writes trajectories, in this order, into an empty directory. Returns episodes by split.
+
+    After an error the directory is empty again.
+    """
     splits: dict[str, list[str]] = {}
     for one in ids:
         splits.setdefault(_split(store.get(one)), []).append(one)
+    counts = {split: len(members) for split, members in splits.items()}
     datasets.disable_progress_bars()
-    with tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
+    with contextlib.ExitStack() as undo, tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
+        for subset in ("steps", "episodes"):
+            undo.callback(shutil.rmtree, directory / subset, ignore_errors=True)
         for split, members in splits.items():
             for subset, features, rows in (
                 ("steps", _STEPS, step_rows),
                 ("episodes", _EPISODES, episode_rows),
             ):
                 _write(store, members, rows, features, directory / subset, split, cache)
-    counts = {split: len(members) for split, members in splits.items()}
-    (directory / _CARD).write_text(_card(name, counts), encoding="utf-8")
+        write_atomically(directory / _CARD, _card(name, counts))
+        undo.pop_all()
     return counts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import random
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from distrl.configs.schema import Config
+from distrl.core.checkpoints import MANIFEST
 from distrl.core.errors import TaskError
 from distrl.core.types import Spent, Task, Trajectory
 from distrl.evaluator.progress import EvaluationProgress
@@ -73,6 +75,11 @@ class Evaluator:
             simulator=simulator_of(config.env),
             tasks=tasks_digest(self._tasks),
         )
+        # Makes trajectory ids unique: in virtual time they come from the leases' ids, which are the same in
+        # every evaluation. The manifest counts because checkpoints of different runs have the same name.
+        self._origin = self._spec.model_dump_json()
+        if subject.kind == "checkpoint":
+            self._origin += (Path(subject.name) / MANIFEST).read_text()
         self._stop = stop or threading.Event()
         self._progress = progress or EvaluationProgress()
         check_output(output, self._spec, resume)
@@ -116,6 +123,8 @@ class Evaluator:
         def keep(
             attempt: Attempt, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent
         ) -> EpisodeResult:
+            name = hashlib.sha256(f"{self._origin}/{trajectory.id}".encode()).hexdigest()[:32]
+            trajectory = trajectory.model_copy(update={"id": name})
             digest = task_digest(attempt.task)  # of the suite's task: an environment may reword the goal
             result = episode_result(trajectory, attempt.number, spec.seed, spent, digest)
             directory.add(result, trajectory, images)

@@ -72,7 +72,7 @@ class Attempt:
     @property
     def lease_id(self) -> str:
         repetition = f"{self.repetition}-" if self.repetition else ""
-        return self.name or f"evaluate-{repetition}{self.number}-{self.task.id}"[:200]
+        return self.name or f"evaluate-{repetition}{self.number}-{self.task.id}"
 
 
 Keep = Callable[[Attempt, Trajectory, Mapping[str, bytes], Spent], EpisodeResult]
@@ -187,15 +187,15 @@ def run_instantly(
     queue = _Attempts(attempts, actor, keep, progress, config.evaluate.retries)
     config = as_simulated(config).model_copy(update=update)
     with contextlib.closing(World(config, engine, queue, distances)) as world:
-        while len(queue.results) < len(attempts):
+        while not queue.is_done:
             if stop.is_set():
                 raise EvaluationStopped(f"Interrupted; {output} keeps the finished episodes.", RESUME)
-            world.advance(FAULT_S, until=lambda: stop.is_set() or len(queue.results) == len(attempts))
+            world.advance(FAULT_S, until=lambda: stop.is_set() or queue.is_done)
     return queue.results
 
 
 class _Attempts:
-    """The source of a world's leases: a list of attempts."""
+    """The source of a world's leases: a list of attempts. One that faults is queued again."""
 
     def __init__(
         self,
@@ -208,7 +208,12 @@ class _Attempts:
         self._waiting, self._actor, self._keep = deque(attempts), actor, keep
         self._progress, self._retries = progress, retries
         self._running: dict[str, Attempt] = {}
+        self._num = len(attempts)
         self.results: list[EpisodeResult] = []
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.results) == self._num
 
     def lease(self, worker: str) -> Lease | None:
         if not self._waiting:
@@ -218,14 +223,18 @@ class _Attempts:
         self._running[lease.id] = attempt
         return lease
 
-    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
+    def release(self, lease_id: str) -> None:
+        self._waiting.appendleft(self._running.pop(lease_id))
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent | None = None) -> None:
         attempt = self._running.pop(trajectory.lease_id)
-        result = self._keep(attempt, trajectory, images, Spent())
+        result = self._keep(attempt, trajectory, images, spent or Spent())
         is_final = trajectory.fault is Fault.NONE or attempt.number >= self._retries
         self._progress.add(result, is_final)
         if is_final:
             self.results.append(result)
         else:
+            self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
             self._waiting.append(replace(attempt, number=attempt.number + 1))
 
 
@@ -279,22 +288,19 @@ class EpisodeQueue:
         envs: EnvPool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._actor, self._keep, self._progress = actor, keep, progress
+        self._attempts = _Attempts(attempts, actor, keep, progress, config.evaluate.retries)
+        self.results = self._attempts.results
+        self._actor, self._progress = actor, progress
         self._stop, self._output, self._envs = stop, output, envs
-        self._retries = config.evaluate.retries
         self.starts = Starts(config.worker.slots, bool(config.devices.pool))
         step_s = STEP_S + (config.worker.act_timeout_s if actor.policy is not None else 0.0)
         self._patience_s = max(attempt.task.max_steps for attempt in attempts) * step_s
         self._clock = clock
         self._lock = threading.RLock()
-        self._waiting = deque(attempts)
-        self._running: dict[str, Attempt] = {}
-        self._num_left = len(attempts)
         self._policies: dict[int, PolicyClient] = {}
         self._last_end = self._last_device = clock()
         self._report_s = FIRST_REPORT_S
         self.shutdown = threading.Event()
-        self.results: list[EpisodeResult] = []
 
     def policy(self, slot: int) -> PolicyClient:
         made: Any = SimpleNamespace(close=lambda: None)  # experts and random actors need none
@@ -306,25 +312,26 @@ class EpisodeQueue:
     def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
         """The next attempt's; None at once if none waits, so that no idle slot holds a device."""
         with self._lock:
-            if not self._waiting or self._stop.is_set():
-                return None
-            attempt = self._waiting.popleft()
-            lease = self._actor.lease(attempt)
-            self._running[lease.id] = attempt
-            return lease
+            return None if self._stop.is_set() else self._attempts.lease("")
 
     def release(self, lease_id: str) -> None:
         """Puts an attempt back."""
         with self._lock:
-            self._waiting.appendleft(self._running.pop(lease_id))
+            self._attempts.release(lease_id)
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Keeps an episode; one that faulted is tried again."""
+        """Keeps an episode, unless the run is over: its files may be closed then."""
         # Only clients of a model behind an endpoint count what they spend.
         take_spent = getattr(self._policies[trajectory.slot], "take_spent", None)
         spent = take_spent() if take_spent is not None else Spent()
         with self._lock:
-            self._end(self._running.pop(trajectory.lease_id), trajectory, images, spent)
+            has_faulted = trajectory.fault is not Fault.NONE
+            if self.shutdown.is_set() or (has_faulted and self._stop.is_set()):
+                return  # while stopping, environments and servers disappear: that is not a fault
+            self._last_end = self._clock()
+            self._attempts.submit(trajectory, images, spent)
+            if self._attempts.is_done:
+                self.shutdown.set()
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
         """Nothing: there are no heartbeats."""
@@ -349,23 +356,3 @@ class EpisodeQueue:
         elif now - self._last_device >= self._report_s:
             self._report_s *= 2.0
             self._progress.say(f"no device available for {now - self._last_device:.0f} s: {line}")
-
-    def _end(
-        self, attempt: Attempt, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent
-    ) -> None:
-        """Keeps an episode, unless the run is over: its files may be closed then."""
-        has_faulted = trajectory.fault is not Fault.NONE
-        if self.shutdown.is_set() or (has_faulted and self._stop.is_set()):
-            return  # while stopping, environments and servers disappear: that is not a fault
-        self._last_end = self._clock()
-        result = self._keep(attempt, trajectory, images, spent)
-        is_final = not has_faulted or attempt.number >= self._retries
-        self._progress.add(result, is_final)
-        if not is_final:
-            self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
-            self._waiting.append(replace(attempt, number=attempt.number + 1))
-            return
-        self.results.append(result)
-        self._num_left -= 1
-        if not self._num_left:
-            self.shutdown.set()

@@ -139,6 +139,11 @@ class StoredEpisodes:
             raise StoreError(f"{files[0]} is empty.", "Restore it, or name another store.")
         self.stores = [TrajectoryStore(file) for file in files]
 
+    def hold(self) -> None:
+        """See `TrajectoryStore.hold`."""
+        for store in self.stores:
+            store.hold()
+
     def ids(self, purpose: Purpose | None = None) -> list[str]:
         return [name for store in self.stores for name in store.ids(purpose)]
 

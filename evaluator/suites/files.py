@@ -35,8 +35,8 @@ from distrl.evaluator.suites.leakage import folded, says_something
 
 _YAML = (".yaml", ".yml")
 _LINES = (".jsonl", ".ndjson")
-MAX_ID = 200
-"""The longest id of a task."""
+MAX_ID = 160
+"""The longest id of a task. Leases' ids contain it, and have at most 200 characters."""
 _REMEDY = "A task has id and goal; template, params, split, suite, seed and max_steps are optional."
 
 

@@ -87,6 +87,13 @@ def test_after_going_back_best_never_names_other_weights_than_were_measured(tmp_
     assert checkpoints.pointed(tmp_path, "latest") == "step_100"
 
 
+def test_what_was_measured_of_earlier_weights_goes_when_their_name_is_used_again(tmp_path: Path) -> None:
+    for name in ("step_1", "step_2"):
+        (tmp_path / "evaluations" / name / "seed-0").mkdir(parents=True)
+    make(tmp_path / "checkpoints", "step_2")
+    assert [path.name for path in (tmp_path / "evaluations").iterdir()] == ["step_1"]
+
+
 @pytest.mark.parametrize(
     ("latest", "removed"),
     [(105, ["step_90", "step_110", "step_130"]), (None, ["step_90", "step_100", "step_105", "step_110"])],

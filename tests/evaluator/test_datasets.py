@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from episode_factory import make_episode, make_task, make_undrawn
 from PIL import Image
+from typer.testing import CliRunner
 
+from distrl.cli.main import app
+from distrl.core.errors import StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Chat, ChatMessage, Completion, ImagePart, TextPart, Trajectory
 
@@ -61,6 +65,29 @@ def test_the_library_loads_both_subsets(store: StoredEpisodes, tmp_path: Path) -
         pictures = [picture["bytes"] for picture in row["screenshots"]]
         assert Trajectory.model_validate_json(row["record"]) == trajectory
         assert dict(zip(row["digests"], pictures, strict=True)) == store.images(trajectory.image_digests)
+
+
+def test_what_a_running_learner_trims_meanwhile_is_exported(
+    store: StoredEpisodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trim_and_write(*given: Any) -> dict[str, int]:
+        assert len(store.stores[0].trim(0)) == 3
+        return write_dataset(*given)
+
+    monkeypatch.setattr("distrl.evaluator.datasets.write_dataset", trim_and_write)
+    words = ["export", str(tmp_path / "store.sqlite3"), "--dataset", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'out'}: 3 episodes: 2 train, 1 unseen_layout\n")
+
+
+def test_an_error_leaves_nothing_that_is_in_the_way(store: StoredEpisodes, tmp_path: Path) -> None:
+    def broken(trajectory: Trajectory) -> dict[str, bytes]:
+        raise StoreError("The disk broke.")
+
+    store.shown = broken  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="generating the dataset"):
+        write_dataset(store, store.ids(), tmp_path / "out", "mine")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_chat_that_continues_is_told_from_its_beginning(tmp_path: Path) -> None:

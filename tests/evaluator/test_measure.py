@@ -31,6 +31,7 @@ from distrl.evaluator.measure import Measured, find_checkpoint, measure, wait_fo
 from distrl.evaluator.results import load_evaluation
 from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.statistics import wilson
+from distrl.evaluator.stores import StoredEpisodes
 from distrl.evaluator.suites import load_suite, vocabulary
 
 SIZES = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "image_size": [24, 40], "device": "cpu"}
@@ -150,6 +151,26 @@ def test_simulated_phones_are_not_waited_for(tmp_path: Path) -> None:
     stop.set()
     with pytest.raises(EvaluationStopped, match=r"Continue with --resume\."):
         measure(config, Measured(checkpoint=step), tmp_path / "third", ["val"], stop=stop, progress=Quiet())
+
+
+@pytest.mark.needs("torch")
+def test_in_virtual_time_no_two_evaluations_share_an_id(tmp_path: Path) -> None:
+    from distrl.core.policies import build_policy
+
+    config = load_config("quickstart", ["evaluate.episodes=2"])
+    found: list[str] = []
+    for seed, run in enumerate((tmp_path / "a", tmp_path / "b")):
+        policy = build_policy(config.policy, vocabulary(config.tasks, "reader"), seed)
+        step = write_checkpoint(
+            run / "checkpoints", "step_8", lambda path, saved=policy: saved.save(path / "policy")
+        )
+        for name in ("first", "again"):
+            out = run / "evaluations" / name
+            measure(config, Measured(checkpoint=step), out, ["val"], progress=Quiet(), seeds=(0, 1))
+            with contextlib.closing(StoredEpisodes(out)) as store:
+                found += store.ids()
+        assert found[-4:] == found[-8:-4], "the same evaluation has the same ids"
+    assert len(set(found)) == 2 * 2 * 2
 
 
 EXPERT = Measured(agent="expert")

@@ -213,7 +213,8 @@ class PhoneEnv:
     def distance(self) -> int | None:
         """How many steps the expert would still take before it ends the episode.
 
-        None if the backend cannot rehearse, the task cannot be solved any more, or there are too many.
+        None if the backend cannot rehearse, or the expert needs too many steps or ends without full score:
+        it does not undo what else was changed, even where that is possible.
         """
         rehearse = getattr(self._backend, "rehearse", None)
         if rehearse is None or self._task is None:

@@ -71,7 +71,8 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
         ("a.yaml", "- {id: a/1, gaol: Do it}", r"entry 1: unknown key 'gaol' \(Did you mean 'goal'\?\)"),
         ("a.yaml", "- {id: a/1}", r"entry 1: goal: Field required"),
         ("a.txt", "hello", r"a\.txt: '\.txt' is not a task file's extension"),
-        ("a.jsonl", json.dumps(TASK | {"id": "a\nb"}), "an id is one line of at most 200 characters"),
+        ("a.jsonl", json.dumps(TASK | {"id": "a\nb"}), "an id is one line of at most 160 characters"),
+        ("a.jsonl", json.dumps(TASK | {"id": "a" * 161}), "an id is one line of at most 160 characters"),
     ],
 )
 def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text: str, said: str) -> None:

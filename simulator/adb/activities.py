@@ -14,6 +14,7 @@ from distrl.simulator.adb.packages import LAUNCHER, Package
 from distrl.simulator.adb.runtime import Process
 from distrl.simulator.apps import APPS, launcher
 from distrl.simulator.apps.webshop import shop_state
+from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 from distrl.workers.devices.apps import SIMPHONE
@@ -127,6 +128,8 @@ class Activities:
 
         def edit(state: State) -> None:
             self._system.device.phone.leave()
+            if state["front"] == app and not page:
+                return
             state["toast"] = ""
             if app != "launcher" and page:
                 st.reset(state, app, *page)
@@ -134,8 +137,7 @@ class Activities:
                     shop_state.close(state)
             st.show(state, app)
 
-        if self._system.device.phone.front != app or page:
-            self._system.change(edit)
+        self._system.change(edit)
         self.observe()
 
     def stop(self, package: str) -> bool:
@@ -175,6 +177,8 @@ class Activities:
 
 
 def _close(state: State, app: str) -> None:
+    if app in (state["front"], state["overlay"].get("app")):
+        interruptions.leave(state)
     state["stacks"][app] = [["root"]]
     # The shops are a part of the browser, with fields of their own names.
     prefixes = (app + ".", "shop.", "web.") if app == "browser" else (app + ".",)

@@ -64,16 +64,22 @@ class _Mirror:
     off: str = "0"
     scale: int = 0
 
-    def get(self, values: Values) -> str:
-        if self.scale:
-            return str(round(values[self.key] * self.scale / 100))
-        return self.on if values[self.key] else self.off
+    def percent(self, text: str) -> int:
+        return min(100, round(int(text) * 100 / self.scale))
+
+    def get(self, values: Values, put: str | None) -> str:
+        """The value; of a slider the text that was `put`, unless the slider has been moved since."""
+        if not self.scale:
+            return self.on if values[self.key] else self.off
+        if put is not None and self.percent(put) == values[self.key]:
+            return put
+        return str(round(values[self.key] * self.scale / 100))
 
     def put(self, values: Values, text: str) -> None:
         if not self.scale:
             values[self.key] = text != self.off
         elif text.isdecimal():
-            values[self.key] = min(100, round(int(text) * 100 / self.scale))
+            values[self.key] = self.percent(text)
 
 
 _MIRRORS: dict[tuple[str, str], _Mirror] = {
@@ -110,27 +116,27 @@ class Settings:
 
     def get(self, namespace: str, key: str) -> str | None:
         """The value of `key`, None when it is not set."""
-        mirror = _MIRRORS.get((namespace, key))
-        return mirror.get(self._phone()) if mirror else self._tables[namespace].get(key)
+        mirror, kept = _MIRRORS.get((namespace, key)), self._tables[namespace].get(key)
+        return mirror.get(self._phone(), kept) if mirror else kept
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Sets `key`."""
         mirror = _MIRRORS.get((namespace, key))
         if mirror is not None:
             self._change(lambda values: mirror.put(values, value))
-        else:
+        if mirror is None or (mirror.scale and value.isdecimal()):
             self._tables[namespace][key] = value
 
     def delete(self, namespace: str, key: str) -> bool:
         """Forgets `key`; False when it was not set, or is the phone's own."""
-        return self._tables[namespace].pop(key, None) is not None
+        return (namespace, key) not in _MIRRORS and self._tables[namespace].pop(key, None) is not None
 
     def list(self, namespace: str) -> list[tuple[str, str]]:
         """All entries of a table, by key."""
         table = dict(self._tables[namespace])
         for (space, key), mirror in _MIRRORS.items():
             if space == namespace:
-                table[key] = mirror.get(self._phone())
+                table[key] = mirror.get(self._phone(), table.get(key))
         return sorted(table.items())
 
     def reset(self, namespace: str, key: str = "") -> None:
@@ -144,7 +150,7 @@ class Settings:
             self._tables[namespace].pop(key, None)
 
     def dump(self) -> dict[str, dict[str, str]]:
-        """The tables as plain data, without the phone's own settings."""
+        """The tables as plain data; of the phone's own settings only what sliders were set to."""
         return {name: dict(table) for name, table in self._tables.items()}
 
     def load(self, tables: dict[str, dict[str, str]]) -> None:

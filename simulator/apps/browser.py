@@ -335,7 +335,7 @@ def _web_check(state: State, params: Params) -> bool:
 
 def _web_step(expert: Expert, params: Params) -> Action:
     state = expert.state
-    if expert.page("browser")[0] not in ("root", "results") or expert.has("shop_field"):
+    if expert.page("browser")[0] not in ("root", "results"):
         return BACK
     if state["focus"] != "browser.query":
         return expert.tap("search_field")  # which empties it

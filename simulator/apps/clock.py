@@ -423,12 +423,16 @@ def watch_view(ui: Ui, top: float, bottom: float) -> list[Node]:
             WIDTH / 2 - 70, top + 348, 140, "Lap", ("clock", "watch_lap"), "watch_lap", "outlined", h=48
         )
     )
-    for place, lap in enumerate(reversed(watch["laps"])):
-        y = top + 408 + 34 * place
-        if y + 34 < bottom:
-            number = len(watch["laps"]) - place
-            nodes.append(ui.text(60, y, 140, 34, f"Lap {number}", 16, ui.theme.muted))
-            nodes.append(ui.text(200, y, 100, 34, f"{lap // 60:02d}:{lap % 60:02d}", 16, align="r"))
+
+    def row(y: float, place: int, lap: int) -> Node:
+        number = len(watch["laps"]) - place
+        label = ui.text(60, y, 140, 34, f"Lap {number}", 16, ui.theme.muted)
+        time = ui.text(200, y, 100, 34, f"{lap // 60:02d}:{lap % 60:02d}", 16, align="r")
+        return group(60, y, 240, 34, f"lap_{number}", (label, time))
+
+    if watch["laps"]:
+        laps = watch["laps"][::-1]
+        nodes.append(widgets.listing(ui, "clock.laps", 34, laps, row, top=top + 408, bottom=bottom))
     return nodes
 
 

@@ -26,7 +26,7 @@ from distrl.simulator.tasks.base import (
     fresh,
     where,
 )
-from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
+from distrl.simulator.tasks.expert import BACK, Expert
 
 BOXES = {
     "inbox": ("inbox", "Inbox"),
@@ -116,8 +116,8 @@ def _boxes(ui: Ui) -> list[Node]:
         y = TOP + 8 + 80 * place
         count = sum(entry["box"] == box for entry in app["mails"])
         lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, icon, ui.theme.tint, ui.theme.on_tint)
-        tap = ("mail", "box", box)
-        rows.append(widgets.row(ui, y, label, f"{count} mails", lead=lead, tap=tap, rid="box_" + box))
+        held, tap = f"{count} mail{'' if count == 1 else 's'}", ("mail", "box", box)
+        rows.append(widgets.row(ui, y, label, held, lead=lead, tap=tap, rid="box_" + box))
     return [*rows, widgets.app_bar(ui, "Boxes")]
 
 
@@ -219,12 +219,10 @@ def _mail_start(state: State, params: Params, rng: Names) -> None:
 
 
 def _mail_at(expert: Expert, params: Params) -> Action | None:
-    if not _is_in("inbox")(expert.state, params):
-        return IMPOSSIBLE
-    step = MAILS.open(expert, params)
-    if step is not None and expert.state["apps"]["mail"]["box"] != "inbox":
+    step, box = MAILS.open(expert, params), MAILS.entry(expert.state, params).get("box")
+    if box and step is not None and expert.state["apps"]["mail"]["box"] != box:
         at = expert.page("mail")[0]
-        return expert.tap("box_inbox") if at == "boxes" else expert.tap("boxes") if at == "root" else BACK
+        return expert.tap(f"box_{box}") if at == "boxes" else expert.tap("boxes") if at == "root" else BACK
     return step
 
 

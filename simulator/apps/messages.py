@@ -112,13 +112,12 @@ def _people(ui: Ui) -> list[Node]:
 
 def _conversation(ui: Ui, name: str) -> list[Node]:
     entry = thread(ui.state, name) or {"lines": []}
-    shown = entry["lines"][-12:]
     top, bottom = TOP, ui.bottom - 76
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         nodes: list[Node] = []
         y += 12
-        for who, said in shown:
+        for who, said in entry["lines"]:
             nodes.append(_bubble(ui, y, who == "me", said))
             y += nodes[-1].h + 8
         return nodes, y

@@ -267,6 +267,13 @@ def _switch_words(params: Params) -> Mapping[str, object]:
     return {"what": label, "on": "on" if params["on"] else "off", "do": "allow" if params["on"] else "block"}
 
 
+def _choice_words(params: Params) -> Mapping[str, object]:
+    what = CHOICES[params["setting"]][1].label.lower()
+    if params["setting"] == "units":  # the weather app has one of its own
+        what = "temperature unit of the phone"
+    return {**params, "what": what}
+
+
 def _level_words(params: Params) -> Mapping[str, object]:
     names = {"ring": "ring volume", "alarm_volume": "alarm volume", "volume": "media volume"}
     return {"what": names.get(params["setting"], "brightness"), "percent": params["percent"]}
@@ -329,7 +336,7 @@ FAMILIES = (
     Family(
         "setting_choice",
         {"setting": tuple(CHOICES), "option": sorted(_OPTIONS)},
-        lambda params: {**params, "what": CHOICES[params["setting"]][1].label.lower()},
+        _choice_words,
         fits=lambda params: params["option"] in CHOICES[params["setting"]][1].options,
     ),
     Family(

@@ -196,11 +196,13 @@ def _city_step(expert: Expert, params: Params) -> Action:
 
 
 def _listed(expert: Expert, params: Params) -> Action:
-    """On the list of cities: has the city shown, in another's place if need be."""
+    """On the list of cities: has the city shown, if need be in place of one added since the start."""
     weather = expert.state["apps"]["weather"]
     if expert.page("weather")[0] != "places" or params["city"] in weather["shown"]:
         return BACK
-    tapped = weather["shown"][0] if len(weather["shown"]) == MAX_SHOWN else params["city"]
+    tapped = params["city"]
+    if len(weather["shown"]) == MAX_SHOWN:  # at the start at most two others were shown
+        tapped = next(city for city in weather["shown"] if city not in expert.state["kept"]["weather.shown"])
     return expert.tap(f"place_{weather['cities'].index(tapped)}")
 
 

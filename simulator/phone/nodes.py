@@ -218,20 +218,21 @@ def visible(node: Node, clip: Box) -> Iterator[tuple[Node, Box]]:
 def hit(node: Node, x: float, y: float, kind: str = "tap") -> Node | None:
     """The topmost node at (x, y) that takes a "tap", a "hold" (long press), a "swipe" or a "scroll".
 
-    A filled node stops the search below it: what it covers cannot be touched.
+    For a long press a node that takes only taps is found too: it is not meant for those below. A filled node
+    stops the search below it: what it covers cannot be touched. As on Android, a toast takes no touches.
     """
     found, _ = _hit(node, x, y, kind)
     return found
 
 
 def _takes(node: Node, kind: str) -> bool:
-    return node.clickable if kind == "tap" else bool(getattr(node, kind))
+    return (kind in ("tap", "hold") and node.clickable) or (kind != "tap" and bool(getattr(node, kind)))
 
 
 def _hit(node: Node, x: float, y: float, kind: str) -> tuple[Node | None, bool]:
     """The node found, and whether the search ends here."""
     inside = node.contains(x, y)
-    if node.clip and not inside:
+    if node.rid == "toast" or (node.clip and not inside):
         return None, False
     for child in reversed(node.children):
         found, blocked = _hit(child, x, y, kind)

@@ -62,8 +62,8 @@ class Phone:
         self._tree: Node | None = None
 
     def dump(self) -> str:
-        """The state as canonical JSON."""
-        return json.dumps(self.state, sort_keys=True, separators=(",", ":"))
+        """The state as JSON, whose order of keys is that of the state: albums are shown in it."""
+        return json.dumps(self.state, separators=(",", ":"))
 
     def load(self, text: str) -> None:
         """Replaces the state by one that `dump` wrote."""
@@ -129,7 +129,7 @@ class Phone:
     def long_press(self, x: float, y: float) -> None:
         """A long press: what the node does on it, else what a tap does."""
         node = nodes.hit(self.tree(), x, y, "hold")
-        if node is not None:
+        if node is not None and node.hold:
             with self._input():
                 self._dispatch(node.hold)
         else:
@@ -231,11 +231,11 @@ class Phone:
 
     def open(self, app: str) -> None:
         """Brings an app to the front, as another program does it: no input, so it takes no phone time."""
+        self.leave()
         if self.front != app:
-            self.leave()
             self.state["toast"] = ""
             st.show(self.state, app)
-            self._advance()
+        self._advance()
 
     def pull_shade(self, is_open: bool) -> None:
         """Opens or closes the shade, as a program does it, where it can be pulled."""

@@ -1,8 +1,8 @@
 """What a task is made of: a template with start, check and expert, and a family with wordings of its goal.
 
 A task's `params` are plain data. Every template takes `layout`, and may be given `interruptions`, which it
-need not handle. Experts have no memory: they look at the state and do what is right now, so they recover from
-any wrong turn.
+need not handle. Experts have no memory: they look at the state and do what is right now. They recover from
+wrong pages and wrong input, but do not undo what else was changed: they complete a task that then scores 0.
 """
 
 from __future__ import annotations

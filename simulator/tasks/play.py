@@ -138,7 +138,8 @@ def trusted_apps(found: Template, params: Params) -> set[str]:
 def expert(name: str, params: Params, phone: Phone) -> Action:
     """What the scripted expert of template `name` does on `phone` now: first it dismisses interruptions.
 
-    Once the task is fulfilled it ignores them, and it says COMPLETE whatever else was changed.
+    Once the check passes it ignores them and says COMPLETE, also where something else was changed, which it
+    does not undo: the score is then 0.
     """
     found, helper = template(name, params), Expert(phone.state, phone.tree())
     if not found.check(phone.state, params):

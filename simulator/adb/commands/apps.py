@@ -249,6 +249,8 @@ async def _broadcast(call: Call, args: list[str]) -> int:
 
 
 async def _stop(call: Call, args: list[str]) -> int:
+    if args[:1] == ["--user"]:
+        args = args[2:]
     if len(args) != 1:
         raise Failure('Error: Argument expected after "force-stop"', 255, prefixed=False)
     call.system.activities.stop(args[0])

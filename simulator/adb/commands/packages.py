@@ -74,7 +74,7 @@ def _is_listed(package: Package, options: dict[str, str]) -> bool:
 
 
 async def _path(call: Call, args: list[str]) -> int:
-    package = call.system.packages.get(_one(args, "no package"))
+    package = call.system.packages.get(_one(_split(args, "", "--user")[1], "no package"))
     if package is None:
         return 1
     await call.line(f"package:{package.path}")
@@ -82,7 +82,7 @@ async def _path(call: Call, args: list[str]) -> int:
 
 
 async def _clear(call: Call, args: list[str]) -> int:
-    name = _one(args, "no package")
+    name = _one(_split(args, "", "--user")[1], "no package")
     if call.system.packages.get(name) is None:
         await call.line("Failed")
         return 1
@@ -124,7 +124,7 @@ async def _apk(call: Call, size: str, path: str) -> bytes:
 
 async def _uninstall(call: Call, args: list[str]) -> int:
     try:
-        call.system.installer.uninstall(_one(args, "package name"))
+        call.system.installer.uninstall(_one(_split(args, "-k", "--user")[1], "package name"))
     except InstallFailure as failure:
         await call.line(f"Failure [{failure}]")
         return 1

@@ -166,8 +166,6 @@ def _footer(site: Site, y: float) -> list[Node]:
     return [site.text(16, y + 12, WIDTH - 32, 40, text, 12, site.colors.muted, align="c")]
 
 
-MAX_RESULTS = 20
-"""Most results on a page."""
 AD_AFTER = 4
 """Advertised products come after this many results."""
 
@@ -181,14 +179,13 @@ def results(site: Site, area: Area) -> list[Node]:
         nodes: list[Node] = [_count(site, y + 4, len(found))]
         if not found:
             return [*nodes, *site.note(y + 70, "search", "Nothing found. Try other words.")], y + 260
-        shown = found[:MAX_RESULTS]
         ads = [PRODUCTS[number] for number in site.data["ads"]]
-        first, y = products(site, shown[:AD_AFTER], y + 40)
+        first, y = products(site, found[:AD_AFTER], y + 40)
         nodes += first
-        if ads and len(shown) >= AD_AFTER:
+        if ads and len(found) >= AD_AFTER:
             nodes.append(_advert(site, y, ads[0]))
             y += 104
-        rest, y = products(site, shown[AD_AFTER:], y)
+        rest, y = products(site, found[AD_AFTER:], y)
         return [*nodes, *rest], y + (72 if site.shop.tools == "floating" else 8)
 
     return [viewport(site.ui, "web.results", top, bottom, build), *fixed]

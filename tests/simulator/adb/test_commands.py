@@ -229,6 +229,35 @@ def test_stopping_and_clearing(phone: AndroidSystem, sh: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "command", ["am force-stop --user 0", "pm clear --user 0", "pm uninstall -k --user 0", "pm uninstall -k"]
+)
+def test_an_app_that_ends_takes_its_dialog_along(shop: AndroidSystem, sh: Any, command: str) -> None:
+    popup = {"kind": "popup", "look": 0, "which": 0, "due_s": 0, "since_s": 0, "app": "podnest"}
+    shop.activities.open("podnest")
+    shop.state["overlay"] = popup
+    assert sh(f"pm path --user 0 {PODNEST}").status == 0
+    assert sh(f"{command} {PODNEST}").status == 0
+    assert (shop.device.foreground(), shop.state["overlay"]) == ("launcher", {})
+
+
+@pytest.mark.parametrize("app", ["launcher", "settings"])
+@pytest.mark.parametrize("is_by_adb", [True, False])
+def test_starting_the_app_in_front_uncovers_it(
+    shop: AndroidSystem, sh: Any, app: str, is_by_adb: bool
+) -> None:
+    shop.activities.open(app)
+    wanted = shop.device.phone.tree()
+    popup = {"kind": "popup", "look": 0, "which": 0, "due_s": 0, "since_s": 0, "app": app}
+    for over in ({"drawer": True}, {"home_page": 1}, {"shade": True}, {"overlay": popup}):
+        shop.device.load(shop.state | over)
+        if is_by_adb:
+            sh(f"am start -n org.simphone.{app}/.MainActivity")
+        else:
+            shop.device.phone.open(app)
+        assert shop.device.phone.tree() == wanted
+
+
+@pytest.mark.parametrize(
     ("app", "kept"),
     [
         ("browser", ["web"]),
@@ -336,6 +365,17 @@ def test_settings_of_the_phone_are_what_its_screen_shows(
     before = sh("screencap -p").data
     sh("settings put global airplane_mode_on 1")
     assert sh("screencap -p").data != before
+
+
+def test_a_slider_keeps_the_value_that_was_put_until_it_is_moved(phone: AndroidSystem, sh: Any) -> None:
+    for value in ("1", "100", "255"):
+        read = "settings get system screen_brightness; settings list system | grep screen_brightness="
+        assert sh(f"settings put system screen_brightness {value}; {read}").out.split() == [
+            value,
+            f"screen_brightness={value}",
+        ]
+    phone.state["apps"]["settings"]["brightness"] = 20
+    assert sh("settings get system screen_brightness").out == "51\n"
 
 
 def test_the_phones_state_is_given_and_taken(phone: AndroidSystem, sh: Any) -> None:

@@ -12,7 +12,7 @@ from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.device import SimDevice
 from distrl.simulator.names import Names
 from distrl.simulator.phone import nodes
-from distrl.simulator.phone.phone import new_state
+from distrl.simulator.phone.phone import Phone, new_state
 from distrl.workers.devices.device import Key
 
 
@@ -172,6 +172,53 @@ def test_a_lap_is_a_part_of_a_running_time() -> None:
     user = daily("clock")
     user.tap("tab_stopwatch", "watch_lap", "watch_run", "watch_lap", "watch_run", "watch_lap")
     assert len(user.data["watch"]["laps"]) == 1
+
+
+def test_every_lap_message_and_result_can_be_scrolled_to() -> None:
+    laps, chat = daily("clock"), daily("messages")
+    laps.data.update(tab=2, watch={"base_s": 0, "started": None, "laps": list(range(40))})
+    chat.data["threads"][0]["lines"] = [["me", f"Line {number}"] for number in range(40)]
+    chat.tap("thread_0")
+    shop = shopper("pennybasket", "results", category="Food")
+    found = shop_state.found(shop_state.data(shop.phone.state, "pennybasket"), "pennybasket")
+    assert len(found) > 20
+    for user, direction in ((laps, -1), (chat, 1), (shop, -1)):
+        for _ in range(40):
+            user.phone.swipe(180, 600, 180, 600 + 300 * direction)
+    assert "Lap 1" in laps.texts()
+    assert "Line 0" in chat.texts()
+    assert has(shop.phone, f"product_{found[-1].id}")
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+def test_a_long_press_deletes_an_alarm_but_not_on_its_switch(edition: int) -> None:
+    user = daily("clock")
+    user.data["edition"], was_on = edition, user.data["alarms"][0]["on"]
+    user.phone.long_press(*centre(user.phone, "alarm_0_switch"))
+    assert (len(user.data["alarms"]), user.data["alarms"][0]["on"]) == (3, not was_on)
+    user.phone.long_press(*centre(user.phone, "alarm_0_time"))
+    assert len(user.data["alarms"]) == 2
+
+
+def test_a_toast_takes_no_touches() -> None:
+    user = daily("contacts")
+    user.phone.state["toast"] = "Saved"
+    user.phone.tap(*centre(user.phone, "toast"))
+    assert user.page() != ["root"]
+
+
+def test_a_saved_phone_shows_the_same_screen() -> None:
+    user, copy = daily("music"), Phone({})
+    user.tap("tab_albums")
+    copy.load(user.phone.dump())
+    assert copy.tree() == user.phone.tree()
+
+
+def test_the_boxes_count_their_mails() -> None:
+    user = daily("mail")
+    user.data["mails"][0]["box"] = "archive"
+    user.tap("boxes")
+    assert "1 mail" in user.texts()
 
 
 def test_enter_closes_the_keyboard_of_a_label() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -98,17 +99,38 @@ def test_only_the_named_contact_counts_as_favourite_while_it_is_one() -> None:
     assert env.evaluate() == 0.0
 
 
+def moved(box: str) -> Callable[[Any], None]:
+    """A wrong turn: the mail is in another box."""
+
+    def turn(apps: Any) -> None:
+        next(mail for mail in apps["mail"]["mails"] if mail["subject"] == "Gym")["box"] = box
+
+    return turn
+
+
+def add_a_city(apps: Any) -> None:
+    """A wrong turn: the one place for another city is taken."""
+    shown = apps["weather"]["shown"]
+    shown.append(next(city for city in apps["weather"]["cities"] if city not in (*shown, "Harbour")))
+
+
 @pytest.mark.parametrize(
-    ("template", "params"),
+    ("template", "params", "turn"),
     [
-        ("contact_call", {"name": "Cher"}),
-        ("webshop3_checkout", SHOP | CART | {"delivery": "express"}),
+        ("contact_call", {"name": "Cher"}, dict),
+        ("webshop3_checkout", SHOP | CART | {"delivery": "express"}, dict),
+        ("mail_delete", {"subject": "Gym"}, moved("archive")),
+        ("mail_archive", {"subject": "Gym"}, moved("bin")),
+        ("weather_add", {"city": "Harbour"}, add_a_city),
     ],
 )
-def test_what_a_user_may_ask_for_is_to_be_done_and_can_be(template: str, params: dict[str, Any]) -> None:
+def test_what_a_user_may_ask_for_is_to_be_done_and_can_be(
+    template: str, params: dict[str, Any], turn: Callable[[Any], Any]
+) -> None:
     env = PhoneEnv(width=72, height=160)
     params = {"layout": 0, **params}
     env.reset(Task(id="t", suite="s", template=template, split="x", goal="g", params=params, seed=2))
+    turn(env._backend.device.phone.state["apps"])  # type: ignore[attr-defined]
     assert env.evaluate() == 0.0
     for _ in range(25):
         if (action := env.expert_action()).is_terminal:

@@ -144,9 +144,10 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
         console.print(f"Took {local.elapsed()}.")
     else:
         console.print("Not measured on the test splits because local.workers is 0. To evaluate, run:")
-        serve = f"distrl serve-inference {run.config} --checkpoint {run.path}"
+        serve = f"distrl serve-inference {run.config} --checkpoint {run.path} --set network.act=tcp://0.0.0.0:5710"
         console.print(f"  here                   {serve}", soft_wrap=True)
-        console.print("  on a worker's machine  distrl evaluate CONFIG --inference tcp://HOST:PORT")
+        evaluate = "distrl evaluate CONFIG --set network.key_name=NAME --inference tcp://HOST:5710"
+        console.print(f"  on a worker's machine  {evaluate}", soft_wrap=True)
     console.print(f"Report: {page}", soft_wrap=True)
     check_trained(run, local.config)
     if noted := describe(run, local.config):

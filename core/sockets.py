@@ -399,8 +399,8 @@ class Wire:
 
     def _check_reachable(self, endpoint: str) -> None:
         if not endpoint.startswith(("tcp://", "ipc://", "inproc://")):
-            said = f"{endpoint!r} is not a ZeroMQ address."
-            raise NetworkError(said, "Use tcp://HOST:PORT; --http is for other clients.")
+            other = "; --http is for other clients" if endpoint.startswith("http") else ""
+            raise NetworkError(f"{endpoint!r} is not a ZeroMQ address.", f"Use tcp://HOST:PORT{other}.")
         if self._security is None and not is_local(endpoint):
             raise _no_keys("Connecting to", endpoint)
 

@@ -132,7 +132,10 @@ class Evaluator:
 
         play(
             self._config,
-            [Attempt(task, tried[task.id], repetition=self._repetition) for task in todo],
+            [
+                Attempt(task, tried[task.id], repetition=self._repetition, first=tried[task.id])
+                for task in todo
+            ],
             Actor(
                 policy,
                 spec.temperature,

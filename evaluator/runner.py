@@ -61,13 +61,15 @@ class EvaluationStopped(DistrlError):
 class Attempt:
     """A task, and how often it was tried before; `name` is the lease's id, by default made of the others.
 
-    `repetition` is the seed of the repetition, where the task's own seed does not contain it.
+    `first` is the number of the session's first attempt. `repetition` is the seed of the repetition, where
+    the task's own seed does not contain it.
     """
 
     task: Task
     number: int = 0
     name: str = ""
     repetition: int = 0
+    first: int = 0
 
     @property
     def lease_id(self) -> str:
@@ -229,7 +231,7 @@ class _Attempts:
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent | None = None) -> None:
         attempt = self._running.pop(trajectory.lease_id)
         result = self._keep(attempt, trajectory, images, spent or Spent())
-        is_final = trajectory.fault is Fault.NONE or attempt.number >= self._retries
+        is_final = trajectory.fault is Fault.NONE or attempt.number - attempt.first >= self._retries
         self._progress.add(result, is_final)
         if is_final:
             self.results.append(result)

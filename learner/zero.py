@@ -198,7 +198,7 @@ def _import() -> Any:
         ) from error
     if tuple(int(part) for part in re.findall(r"\d+", deepspeed.__version__)[:3]) < (0, 19, 8):
         raise MissingDependency(
-            f"DeepSpeed {deepspeed.__version__} takes steps with gradients that are not finite.",
+            f"DeepSpeed {deepspeed.__version__} applies updates with non-finite gradients.",
             'Run pip install "deepspeed>=0.19.8".',
         )
     # Ranks meet before. DeepSpeed would compile a transport over shared memory, which takes a minute.

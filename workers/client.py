@@ -45,7 +45,7 @@ from distrl.workers.spool import Spool
 POLL_S = 0.2
 HELLO_S = 0.5  # between two Hellos without an answer
 ANSWER_S = 5.0  # a lease request without an answer is repeated after this
-ACK_S = 30.0  # resent when neither it nor another one was acked for this long
+ACK_S, SLOWEST = 30.0, 50_000.0  # resent when not acked for this long, and for as long as its bytes take
 RETRY_S = 10.0  # sent again, if the learner could not take it, after this
 MAX_UNACKED = 64  # finished trajectories that may wait for their acks before leases stop
 MAX_IN_FLIGHT, MAX_BYTES_IN_FLIGHT = 8, 4 * 2**20  # sent and not acked: heartbeats wait behind them
@@ -185,10 +185,11 @@ class Outbox:
         """The learner has these. One that is being spooled again at this moment is sent again later."""
         delivered = [name for name in trajectory_ids if name not in self._beginning]
         self._spool.delete(*delivered)
+        sent = list(self._in_flight)
+        newest = max((sent.index(name) for name in delivered if name in sent), default=len(sent))
         for name in delivered:
             self._forget(name)
-        for name in self._in_flight:  # the connection is slow, but it works
-            self._due[name] = time.monotonic() + ACK_S
+        self._expect(*sent[newest + 1 :])  # what was sent before is lost, or its ack is
 
     def rejected(self, reject: Reject) -> None:
         """The learner rejected one: it is sent again later if that can help, else set aside."""
@@ -216,15 +217,21 @@ class Outbox:
         is_full = len(in_flight) >= MAX_IN_FLIGHT or sum(in_flight.values()) >= MAX_BYTES_IN_FLIGHT
         for trajectory_id, due_at in self._due.items():
             if due_at <= now and (trajectory_id in in_flight or not is_full):
-                in_flight.setdefault(trajectory_id, 0)
-                self._due[trajectory_id] = now + ACK_S
+                in_flight[trajectory_id] = in_flight.pop(trajectory_id, 0)  # the last one sent
+                self._expect(trajectory_id)
                 return trajectory_id
         return None
 
     def load(self, trajectory_id: str) -> tuple[Submit, list[bytes]]:
         body, images, _ = self._spool.packed(trajectory_id)
         self._in_flight[trajectory_id] = len(body) + sum(map(len, images.values()))
+        self._expect(trajectory_id)
         return Submit(body=body, images=tuple(images)), list(images.values())
+
+    def _expect(self, *trajectory_ids: str) -> None:
+        """Acks of these are expected from now on."""
+        due_at = time.monotonic() + ACK_S + sum(self._in_flight.values()) / SLOWEST
+        self._due.update(dict.fromkeys(trajectory_ids, due_at))
 
     def _forget(self, trajectory_id: str) -> None:
         self._due.pop(trajectory_id, None)

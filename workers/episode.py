@@ -265,8 +265,9 @@ class EpisodeRunner:
             screen, observe_s = self._look(frame, draft, step.done)
             if is_cut or truncated:
                 draft.truncated = True
-                # Not of a later step than critics train on.
-                prompt = call(Prompt, self._agent.prompt, task.goal, screen, draft.history[truncated:], [])
+                # At the step limit without the first step, so that its number is one that critics train on.
+                told = draft.history[1:] if truncated else draft.history
+                prompt = call(Prompt, self._agent.prompt, task.goal, screen, told, [])
                 draft.next_prompt = () if prompt.continues else prompt.messages
             if step.done:
                 draft.final = screen

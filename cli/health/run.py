@@ -63,10 +63,11 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
         named = config.env.import_path or config.env.kind
         yield _checked("env", f"{named} is known.", kind.check_environment)
         if config.worker.rewards.source == "judge":
-            yield _checked("judge", "It can be made.", lambda: check_judge(config))
+            yield _checked("judge", "The judge can be built.", lambda: check_judge(config))
     if is_worker:
         network = config.network
-        said = f"The host and the keys for {network.learner.control} are known."
+        known = "The keys" if network.rendezvous else "The host and the keys"
+        said = f"{known} for {network.learner.control} are known."
         yield _checked("network", said, lambda: check_network(network))
         return
     from distrl.learner.trackers import check_trackers
@@ -128,7 +129,7 @@ def check_network(network: NetworkConfig) -> None:
     address = network.learner.control
     with Wire(load_security(network.keys_path, network.key_name)) as wire:
         wire.connect_dealer(address).close()
-    if host := unknown_host(address):
+    if not network.rendezvous and (host := unknown_host(address)):
         said = f"The host {host} is unknown on this machine."
         raise NetworkError(said, "Correct network.control, or /etc/hosts.")
 

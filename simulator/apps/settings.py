@@ -162,6 +162,8 @@ def act(state: State, verb: str, args: Args) -> None:
             values["wifi"] = values["bluetooth"] = False
         elif key == "airplane":
             values |= dict.fromkeys(values.pop("grounded", ()), True)
+        elif key in values.get("grounded", ()):
+            values["grounded"].remove(key)
     elif verb in ("slide", "choose"):
         values[key] = args[1]
 

@@ -235,6 +235,7 @@ def test_on_a_slow_connection_nothing_is_sent_twice_and_what_was_lost_is_sent_ag
     now = [0.0]
     monkeypatch.setattr(client_module.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(client_module, "MAX_BYTES_IN_FLIGHT", 1)
+    monkeypatch.setattr(client_module, "SLOWEST", 1e-3)
     outbox = Outbox(spool)
     names = [f"t{number}" for number in range(12)]
     for name in names:
@@ -249,6 +250,9 @@ def test_on_a_slow_connection_nothing_is_sent_twice_and_what_was_lost_is_sent_ag
         return found
 
     assert sent() == ["t0"], "it has as many bytes as may be in flight"
+    now[0] += 100 * ACK_S
+    assert sent() == [], "they may take long"
+    monkeypatch.setattr(client_module, "SLOWEST", 1e12)
     monkeypatch.setattr(client_module, "MAX_BYTES_IN_FLIGHT", 2**20)
     monkeypatch.setattr(client_module, "MAX_IN_FLIGHT", 3)
     way = ["t0", *sent()]
@@ -259,10 +263,15 @@ def test_on_a_slow_connection_nothing_is_sent_twice_and_what_was_lost_is_sent_ag
     assert way == ["t6", "t7", "t8"], "in order, each once"
     outbox.rejected(Reject(code=RejectCode.INTERNAL, reason="no", ref=way[0]))
     assert sent() == ["t9"]
-    now[0] += ACK_S
+    now[0] += ACK_S + 1
     assert sent() == ["t7", "t8", "t9"], "all acks were lost"
     outbox.acked(["t8"])
     assert sent() == ["t6"], "the oldest first"
+    now[0] += ACK_S - 1
+    outbox.acked(["t9"])
+    assert sent() == ["t10"]
+    now[0] += 2
+    assert sent() == ["t7"], "one that was sent before it is lost, or its ack is"
 
 
 def test_another_runs_spool_is_kept_back(unstarted, learner, spool):

@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProcessKey:
-    """One process, distinct from all others that had its number: `started` is in ticks since the boot.
+    """One process, distinct from all others that had its number since the boot.
 
-    So it does not change when the clock is set.
+    `started` is in ticks since then, and so does not change when the clock is set.
     """
 
     pid: int

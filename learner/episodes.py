@@ -196,8 +196,9 @@ def compile_episode(
     terminated = not (is_cut and (bootstraps or at_horizon))
     final_images: tuple[str, ...] = ()
     final_prompt: tuple[int, ...] = ()
-    if not terminated and trajectory.next_prompt:
-        final_images = shown_images(trajectory.next_prompt)
+    final_shown = shown_images(trajectory.next_prompt)
+    if not terminated and trajectory.next_prompt and (at_horizon or not final_shown):
+        final_images = final_shown
         final_prompt = tuple(policy.prompt_ids(trajectory.next_prompt, _pictures(images, final_images)))
     elif not terminated and trajectory.final is not None:
         final_images = _final_images([step.state()[1] for step in steps[-2:]], trajectory.final.shown)

@@ -217,9 +217,10 @@ class Ingest:
         if trajectory.purpose is Purpose.TRAIN and trajectory.outcome is Outcome.UNJUDGED:
             self.num_unjudged += 1
             return None
-        shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
-        shown += shown_images(trajectory.next_prompt)
-        self._images.get(shown, is_one_episode=True)  # bounds the pictures that compilation decodes
+        if trajectory.purpose is not Purpose.TRAIN:  # compilation decodes pictures: they are bounded before
+            shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
+            shown += shown_images(trajectory.next_prompt)
+            self._images.get(shown, is_one_episode=True)
         episode = self._compile(trajectory)
         if episode is None:
             self.num_refused += 1

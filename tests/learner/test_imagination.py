@@ -14,7 +14,7 @@ from learning_world import build
 from distrl.configs.learner import LearnerConfig, ReplayConfig
 from distrl.configs.schema import Config
 from distrl.core.metrics import read_metrics
-from distrl.core.types import Branch, Fault, Outcome, Purpose, shown_images
+from distrl.core.types import Branch, Fault, Outcome, Purpose, TextPart
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.checkpoint import restore, state_of
@@ -208,9 +208,16 @@ def test_a_cut_branch_bootstraps_from_its_next_prompt_at_its_real_step(toy, poli
     limit = imagined(toy, "limit", steps, truncated=True, outcome=Outcome.STEP_LIMIT)
     for trajectory, terminated in ((cut, False), (limit, True)):  # `learner.time_limit: fails` is for limits
         assert compile_episode(trajectory, policy, bootstraps=False).terminated is terminated
-    real = compile_episode(toy.trajectory("real", steps, truncated=True, next_prompt=message), policy)
-    assert (real.terminated, real.final_prompt, real.final_images) == (False, (5,), shown_images(message))
-    assert real.final_step == 1, "the critic knows no later one"
+    real = toy.trajectory("real", steps, truncated=True, next_prompt=message)
+    with_pictures = compile_episode(real, policy)
+    assert (with_pictures.terminated, with_pictures.final_prompt) == (False, ()), (
+        "a screenshot takes its place"
+    )
+    blind = tuple(one.model_copy(update={"parts": (TextPart(text="5"),)}) for one in message)
+    without = compile_episode(real.model_copy(update={"next_prompt": blind}), policy)
+    assert (without.terminated, without.final_images) == (False, ())
+    assert without.final_prompt == tuple(policy.prompt_ids(blind))
+    assert without.final_step == 1, "the critic knows no later one"
 
 
 def test_a_cut_branch_is_neither_success_nor_failure_but_what_its_end_is_worth(toy, policy, critic) -> None:

@@ -26,7 +26,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_table_of_the_quickstart(tmp_path: Path) -> None:
+def test_a_table_of_the_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # there may be a run of the quickstart in the clone
     output, document = tmp_path / "out", tmp_path / "results.md"
     options = ["quickstart", "--agents", "expert,trained", "--seeds", "0,1", "--episodes", "1"]
     options += ["--output", str(output), "--markdown", str(document)]

@@ -98,7 +98,7 @@ class ChunkServer:
             self._published.pop(info.digest, None)
             self._published[info.digest] = view
             old, since = list(self._published)[: -self._keep], time.monotonic() - IN_USE_S
-            in_use = [digest for digest in old if self._asked_at.get(digest, 0.0) > since]
+            in_use = [digest for digest in old if self._asked_at.get(digest, since) > since]
             for digest in set(old).difference(in_use[:1]):
                 del self._published[digest]
                 self._asked_at.pop(digest, None)

@@ -45,7 +45,8 @@ from distrl.workers.spool import Spool
 POLL_S = 0.2
 HELLO_S = 0.5  # between two Hellos without an answer
 ANSWER_S = 5.0  # a lease request without an answer is repeated after this
-ACK_S, SLOWEST = 30.0, 50_000.0  # resent when not acked for this long, and for as long as its bytes take
+ACK_S = 30.0  # resent when not acked for so much longer than its bytes take
+SLOWEST = 50_000.0  # bytes a second that a connection carries at least
 RETRY_S = 10.0  # sent again, if the learner could not take it, after this
 MAX_UNACKED = 64  # finished trajectories that may wait for their acks before leases stop
 MAX_IN_FLIGHT, MAX_BYTES_IN_FLIGHT = 8, 4 * 2**20  # sent and not acked: heartbeats wait behind them
